@@ -1,0 +1,1 @@
+"""autoplan: plans, explains and runs the parallel training of PyTorch models."""

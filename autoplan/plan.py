@@ -1,0 +1,131 @@
+"""A plan: every decision about how to train one model on one cluster, and what it is predicted to cost.
+
+Decisions are keyed by the model's own names (parameters, modules), with repeated blocks folded, so
+that a plan can be read, compared and partly overridden by hand. A plan holds no wall time and no
+date: planning the same job twice gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoplan.job import Job
+from cost_models.memory import MemoryBreakdown
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeshPlan:
+    """Degrees of parallelism; their product is the world size. ``tp`` ranks are neighbours."""
+
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    tp: int = 1
+
+    @property
+    def world_size(self) -> int:
+        return self.pp * self.dp * self.cp * self.ep * self.tp
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegionPlan:
+    """Placements on the ``tp`` axis for all blocks of one kind, or for what is outside blocks.
+
+    Attributes:
+        kind: the block kind (``OpGraph.kinds``); empty for the rest of the model, the root.
+        blocks: paths of the blocks; empty for the root.
+        recomputed: the paths among ``blocks`` whose activations are recomputed in the backward.
+        parameters: placement of each parameter's storage, by name relative to the kind.
+        operators: label of the chosen ``Strategy`` of each call, by node name relative to the kind.
+        inputs: placement in which each activation enters the block (``Block.inputs`` order).
+    """
+
+    kind: str
+    blocks: tuple[str, ...]
+    recomputed: tuple[str, ...]
+    parameters: Mapping[str, str]
+    operators: Mapping[str, str]
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageEstimate:
+    """Predictions for one pipeline stage: seconds per step and bytes per device."""
+
+    devices: int
+    compute_s: float
+    memory: MemoryBreakdown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """Predictions for one training step.
+
+    ``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s``. ``comm_s`` is time by
+    collective and axis, hidden or not, for the report ("all_reduce tp": 0.012).
+    """
+
+    step_s: float
+    compute_s: float
+    exposed_comm_s: float
+    bubble_s: float
+    optimizer_s: float
+    comm_s: Mapping[str, float]
+    tokens_per_s: float | None
+    samples_per_s: float
+    mfu: float
+    peak_memory_bytes: int
+    memory_limit_bytes: int
+    stages: tuple[StageEstimate, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """A plan that was not chosen: a standard recipe or a runner-up, costed by the same model."""
+
+    name: str
+    mesh: MeshPlan
+    zero: int
+    num_microbatches: int
+    recompute: str
+    step_s: float | None
+    peak_memory_bytes: int
+    fits: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchRecord:
+    """What the search proved: ``gap`` is ``1 - lower_bound_s / step_s`` over the stated ``space``."""
+
+    gap: float
+    lower_bound_s: float
+    candidates: int
+    space: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The decisions and their estimate. ``microbatch`` is samples per data-parallel rank."""
+
+    job: Job
+    fingerprint: str
+    mesh: MeshPlan
+    zero: int
+    microbatch: int
+    num_microbatches: int
+    schedule: str
+    regions: tuple[RegionPlan, ...]
+    estimate: Estimate
+    search: SearchRecord
+    alternatives: tuple[Alternative, ...]
+    profile_digest: str
+    version: int = PLAN_VERSION
+
+    def region(self, kind: str) -> RegionPlan:
+        """The placements of one block kind; the root's for ``""``."""
+        return next(region for region in self.regions if region.kind == kind)

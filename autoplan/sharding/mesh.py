@@ -1,0 +1,23 @@
+"""Mesh axes as the rules and the lowering see them.
+
+The batch is split by two axes that behave alike: ``dp`` (ranks side by side) and ``mb``
+(microbatches one after another on the same rank, so no message can pass between them). ``tp`` is
+the axis on which operators are placed one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    """One axis of the mesh: its name and how many ranks (or microbatches) it has."""
+
+    name: Literal["mb", "dp", "tp"]
+    size: int
+
+    @property
+    def splits_batch(self) -> bool:
+        return self.name in ("mb", "dp")

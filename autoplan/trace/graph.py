@@ -1,0 +1,249 @@
+"""The operator graph: one training forward pass, written for the global batch on one device.
+
+The graph is global: shapes are those of the whole batch on a single device, and its one output is
+the scalar loss. Sharding, microbatches and data parallelism are later readings of it. Sizes that
+follow the batch are marked (``TensorMeta.batch_dims``, ``BatchInt``), so that ``at_batch`` can
+write the same graph for another batch without tracing again. The module is free of torch: dtypes,
+devices and layouts are text.
+
+A ``Block`` is one instance of a repeated part of the model (a transformer layer). Blocks of one
+``kind`` are the same computation on different parameters: their nodes, inputs, parameters and
+outputs correspond index by index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1,
+    "float8_e5m2": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Output ``index`` of the node called ``node``: a tensor."""
+
+    node: str
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInt:
+    """An integer argument equal to ``coefficient`` times the global batch."""
+
+    coefficient: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchValue:
+    """A torch constant as an argument: dtype, device, layout or memory format, by its name.
+
+    ``TorchValue("dtype", "float32")``; a device is always the device the program runs on.
+    """
+
+    kind: Literal["dtype", "device", "layout", "memory_format"]
+    name: str
+
+
+Arg = Ref | BatchInt | TorchValue | bool | int | float | str | None | tuple["Arg", ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorMeta:
+    """Shape, dtype and gradient flag of a tensor; ``batch_dims`` are the dims that follow the batch."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    batch_dims: tuple[int, ...] = ()
+    requires_grad: bool = False
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedTensor:
+    """A storage that autograd keeps from a node's forward until its backward.
+
+    Storages of parameters, buffers and inputs are not listed: they live anyway.
+
+    Attributes:
+        source: the tensor whose storage is kept, named by the node that allocated it (views are
+            followed to their base), or None when the storage is internal to the node
+            (log-sum-exp of attention, mean and rstd of a norm, a dropout mask).
+        operand: the position of the kept tensor among the node's tensor operands, None otherwise.
+        nbytes: bytes of the storage at the graph's batch.
+        per_sample: whether ``nbytes`` is proportional to the batch.
+    """
+
+    source: Ref | None
+    operand: int | None
+    nbytes: int
+    per_sample: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpNode:
+    """One value or operation.
+
+    Attributes:
+        name: unique; calls read ``<module path>/<op>`` with ``#k`` appended to the k-th repetition.
+        kind: ``input``, ``parameter``, ``buffer``, ``constant`` or ``call``.
+        target: ``aten.linear.default`` of a call; the original (first) qualified name of a
+            parameter or buffer; the keyword or position of an input.
+        args, kwargs: of a call, with tensors as ``Ref``; of a constant, its nested values.
+        outputs: the tensors it produces, in order.
+        alias_of: for each output, the operand ``Ref`` whose storage it shares, or None.
+        module: path of the module that ran it.
+        flops: floating-point operations of the forward pass at the graph's batch.
+        backward_flops: floating-point operations of its backward.
+        saved: storages kept for its backward. A storage that several nodes keep is listed by each.
+        where: user source line, ``file:line``, when known.
+    """
+
+    name: str
+    kind: Literal["input", "parameter", "buffer", "constant", "call"]
+    target: str
+    args: tuple[Arg, ...] = ()
+    kwargs: tuple[tuple[str, Arg], ...] = ()
+    outputs: tuple[TensorMeta, ...]
+    alias_of: tuple[Ref | None, ...] = ()
+    module: str = ""
+    flops: int = 0
+    backward_flops: int = 0
+    saved: tuple[SavedTensor, ...] = ()
+    where: str = ""
+
+    @property
+    def operands(self) -> tuple[Ref, ...]:
+        """The tensors it reads, in the order of args then kwargs, nested lists flattened.
+
+        A tensor read twice appears twice.
+        """
+        return tuple(_refs((*self.args, *(value for _, value in self.kwargs))))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One instance of a repeated part of the model.
+
+    Attributes:
+        path: module path of this instance, ``model.layers.3``.
+        kind: path of the first instance of the same computation, ``model.layers.0``.
+        nodes: names of its call nodes, in order.
+        inputs: activations read from outside, in the order of first use.
+        parameters: names of the parameter, buffer and constant nodes read, in the order of first use.
+        outputs: values that are read outside.
+    """
+
+    path: str
+    kind: str
+    nodes: tuple[str, ...]
+    inputs: tuple[Ref, ...]
+    parameters: tuple[str, ...]
+    outputs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpGraph:
+    """The whole model and its loss.
+
+    Attributes:
+        nodes: in topological order; inputs, parameters, buffers and constants before calls.
+        blocks: in order of execution; blocks never overlap.
+        output: the scalar loss.
+        batch: the global batch at which shapes, flops and bytes are written.
+        tied: groups of parameter names that are one tensor; the first name is the node's.
+        fingerprint: hash of names, shapes, dtypes and structure; independent of the batch.
+    """
+
+    nodes: tuple[OpNode, ...]
+    blocks: tuple[Block, ...]
+    output: Ref
+    batch: int
+    tied: tuple[tuple[str, ...], ...] = ()
+    fingerprint: str = ""
+
+    @cached_property
+    def by_name(self) -> dict[str, OpNode]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def readers(self) -> dict[Ref, tuple[str, ...]]:
+        """Names of the nodes that read each tensor, in order, without repetition."""
+        found: dict[Ref, list[str]] = {}
+        for node in self.nodes:
+            for ref in dict.fromkeys(node.operands):
+                found.setdefault(ref, []).append(node.name)
+        return {ref: tuple(names) for ref, names in found.items()}
+
+    @cached_property
+    def block_of(self) -> dict[str, Block]:
+        """The block of every call node that is in one."""
+        return {name: block for block in self.blocks for name in block.nodes}
+
+    @cached_property
+    def kinds(self) -> dict[str, tuple[Block, ...]]:
+        """Blocks by kind, in order of execution."""
+        found: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            found.setdefault(block.kind, []).append(block)
+        return {kind: tuple(blocks) for kind, blocks in found.items()}
+
+    def meta(self, ref: Ref) -> TensorMeta:
+        return self.by_name[ref.node].outputs[ref.index]
+
+    def of_kind(self, kind: str) -> Iterator[OpNode]:
+        return (node for node in self.nodes if node.kind == kind)
+
+    def at_batch(self, batch: int) -> OpGraph:
+        """The same graph written for another global batch."""
+        if batch == self.batch:
+            return self
+        nodes = tuple(_node_at(node, self.batch, batch) for node in self.nodes)
+        return replace(self, nodes=nodes, batch=batch)
+
+
+def _refs(value: Arg) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _refs(item)
+
+
+def _node_at(node: OpNode, old: int, new: int) -> OpNode:
+    outputs = tuple(_meta_at(meta, old, new) for meta in node.outputs)
+    if not any(meta.batch_dims for meta in node.outputs) and not node.flops and not node.saved:
+        return node
+    follows = any(meta.batch_dims for meta in node.outputs) or node.flops > 0
+    scale = (lambda n: n * new // old) if follows else (lambda n: n)
+    saved = tuple(
+        replace(kept, nbytes=kept.nbytes * new // old) if kept.per_sample else kept
+        for kept in node.saved
+    )
+    return replace(
+        node,
+        outputs=outputs,
+        flops=scale(node.flops),
+        backward_flops=scale(node.backward_flops),
+        saved=saved,
+    )
+
+
+def _meta_at(meta: TensorMeta, old: int, new: int) -> TensorMeta:
+    shape = tuple(
+        size * new // old if dim in meta.batch_dims else size for dim, size in enumerate(meta.shape)
+    )
+    return replace(meta, shape=shape)

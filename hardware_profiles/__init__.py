@@ -1,0 +1,1 @@
+"""Facts about devices and clusters, each with its provenance."""

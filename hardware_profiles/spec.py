@@ -1,0 +1,78 @@
+"""What a profile says of a device, its links and the cluster they make.
+
+SI units throughout: flops per second, bytes, bytes per second, seconds. Rates of links are per
+direction and per device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Provenance = Literal["datasheet", "measured", "fitted", "assumed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSpec:
+    """One accelerator (or one process' share of a CPU).
+
+    Attributes:
+        peak_flops: dense peak by dtype name (``bfloat16`` ...).
+        matmul_efficiency: best achieved fraction of the peak on large matrix products.
+        memory_efficiency: achieved fraction of ``memory_bytes_per_s`` by streaming kernels.
+        launch_s: cost of starting one kernel.
+        workspace_bytes: device context, NCCL and library workspaces.
+    """
+
+    name: str
+    peak_flops: Mapping[str, float]
+    matmul_efficiency: float
+    memory_bytes: int
+    memory_bytes_per_s: float
+    memory_efficiency: float
+    launch_s: float
+    workspace_bytes: int
+    host_link_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkSpec:
+    """One tier of the network.
+
+    Attributes:
+        name: ``nvlink``, ``infiniband``, ``loopback``.
+        bytes_per_s: peak of one device, one direction.
+        efficiency: achieved fraction of the peak by large collectives.
+        latency_s: cost of one step of a collective (alpha).
+        in_network_reduction: the switch adds (NVLink SHARP).
+    """
+
+    name: str
+    bytes_per_s: float
+    efficiency: float
+    latency_s: float
+    in_network_reduction: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSpec:
+    """Equal nodes of equal devices: one link tier inside a node, one between nodes.
+
+    Attributes:
+        overlap_efficiency: fraction of data-parallel communication that can hide under compute.
+        provenance: source class of every value, by dotted name (``device.launch_s``).
+        digest: hash of the profile's values, kept in plans to notice a changed profile.
+    """
+
+    name: str
+    description: str
+    device: DeviceSpec
+    gpus_per_node: int
+    max_nodes: int
+    intra_node: LinkSpec
+    inter_node: LinkSpec
+    backend: Literal["nccl", "gloo"]
+    overlap_efficiency: float
+    provenance: Mapping[str, Provenance]
+    digest: str
