@@ -3,16 +3,17 @@
 The search offers only what stands here, so that no plan is made that cannot run.
 
 Data parallelism by ZeRO stage (PyTorch FSDP2 underneath). "full" is the whole of a rank's tensor
-parallel shard, "shard" is 1/dp of it. Between the microbatches of a step, stage 1 keeps unsharded
-gradients and reduces them once, at the last microbatch; stages 2 and 3 reduce-scatter after each.
+parallel shard, "shard" is 1/dp of it, "mb" a microbatch. Between the microbatches of a step,
+stage 1 keeps unsharded gradients and reduces them once, at the last microbatch; stages 2 and 3
+reduce-scatter after each.
 
 =====  =========  ===============  ================  =================================
 stage  weights    gradients held   optimizer, master  messages over dp
 =====  =========  ===============  ================  =================================
 0      full       full             full              1 all-reduce a step
 1      full       full             shard             1 all-gather and 1 reduce-scatter a step
-2      full       shard            shard             1 all-gather a step, 1 reduce-scatter a microbatch
-3      shard      shard            shard             2 all-gathers and 1 reduce-scatter a microbatch
+2      full       shard            shard             1 all-gather a step, 1 reduce-scatter a mb
+3      shard      shard            shard             2 all-gathers and 1 reduce-scatter a mb
 =====  =========  ===============  ================  =================================
 
 In stages 1 and 2 the weights are gathered at the first forward of a step and freed after the

@@ -14,7 +14,7 @@ class UnsupportedModelError(AutoplanError):
 
 
 class InfeasibleError(AutoplanError):
-    """No plan fits the memory; the message names what overflows and the nearest change that fits."""
+    """No plan fits the memory; says what overflows and the nearest change that fits."""
 
 
 class PlanError(AutoplanError):

@@ -13,7 +13,7 @@ class ModelSource:
     """How to rebuild the model that a plan is for.
 
     ``kind`` is ``zoo`` (``name`` is a zoo entry), ``config`` (a transformers config.json path),
-    ``factory`` (``pkg.mod:function``) or ``object`` (a module given from Python; cannot be rebuilt).
+    ``factory`` (``pkg.mod:function``) or ``object`` (a module given from Python, not rebuildable).
     """
 
     kind: Literal["zoo", "config", "factory", "object"]

@@ -1,4 +1,4 @@
-"""A plan: every decision about how to train one model on one cluster, and what it is predicted to cost.
+"""A plan: every decision about how to train one model on one cluster, and its predicted cost.
 
 Decisions are keyed by the model's own names (parameters, modules), with repeated blocks folded, so
 that a plan can be read, compared and partly overridden by hand. A plan holds no wall time and no
@@ -100,7 +100,7 @@ class Alternative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchRecord:
-    """What the search proved: ``gap`` is ``1 - lower_bound_s / step_s`` over the stated ``space``."""
+    """What the search proved: ``gap`` is ``1 - lower_bound_s / step_s`` over ``space``."""
 
     gap: float
     lower_bound_s: float

@@ -56,7 +56,7 @@ Arg = Ref | BatchInt | TorchValue | bool | int | float | str | None | tuple["Arg
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorMeta:
-    """Shape, dtype and gradient flag of a tensor; ``batch_dims`` are the dims that follow the batch."""
+    """A tensor without its values; ``batch_dims`` are the dims that follow the batch."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -143,7 +143,7 @@ class Block:
         kind: path of the first instance of the same computation, ``model.layers.0``.
         nodes: names of its call nodes, in order.
         inputs: activations read from outside, in the order of first use.
-        parameters: names of the parameter, buffer and constant nodes read, in the order of first use.
+        parameters: names of the parameter, buffer and constant nodes read, likewise.
         outputs: values that are read outside.
     """
 
