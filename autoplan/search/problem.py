@@ -1,0 +1,155 @@
+"""The optimisation problem of one candidate: choose a strategy per node under one memory limit.
+
+Placements are plain class numbers here: what they stand for is known to the builder alone. With
+one choice c_v for every node v, the time to minimise is
+
+    fixed + sum_v time(c_v) + sum_t sum_{(q, p) used on t} conversion_t[q][p] + sum_o exposed_o
+
+where a pair (q, p) is *used* on tensor t if its producer leaves it in class q and at least one
+reader wants class p: readers with equal wishes share one conversion. Messages o that run beside
+compute are exposed by ``max(floor * messages, messages - window)``, both sums over choices.
+
+The memory, in pages, is
+
+    fixed + sum_v memory(c_v) + sum_s kept(s) + max(largest transient(c_v), largest group)
+
+over the storages s with at least one *holder*, and ``group`` the transient pages of the kept
+storages that share a group (the block being recomputed). Pages are rounded up, never down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PAGE_BYTES = 65536
+
+
+def pages(nbytes: float) -> int:
+    """Whole pages that hold ``nbytes``."""
+    return math.ceil(nbytes / PAGE_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One way to run a node: its time, the pages it keeps, and those it needs while it runs."""
+
+    label: str
+    time_s: float = 0.0
+    memory_pages: int = 0
+    transient_pages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A decision: exactly one of its choices is taken."""
+
+    name: str
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reader:
+    """A use of a tensor: the class that each choice of ``node`` wants to read."""
+
+    node: int
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """A value: the class in which each choice of its producer leaves it, and who reads it.
+
+    ``conversion_s[q][p]`` is the time from class ``q`` to port class ``p``, infinite if impossible.
+    """
+
+    name: str
+    producer: int
+    classes: tuple[int, ...]
+    readers: tuple[Reader, ...]
+    conversion_s: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Storage:
+    """Pages that stay while any holder keeps them: pairs of a node and the choices that do.
+
+    ``transient_pages`` of the storages of one ``group`` are live together, once.
+    """
+
+    name: str
+    kept_pages: int
+    holders: tuple[tuple[int, frozenset[int]], ...]
+    transient_pages: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overlap:
+    """Messages beside compute; both are seconds for every choice of the nodes listed.
+
+    Exposed are ``max(floor * messages, messages - window)`` seconds: at least the fraction
+    ``floor``, and whatever outlasts the window of compute that can hide it.
+    """
+
+    name: str
+    messages_s: tuple[tuple[int, tuple[float, ...]], ...]
+    window_s: tuple[tuple[int, tuple[float, ...]], ...]
+    floor: float
+    fixed_messages_s: float = 0.0
+    fixed_window_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """All decisions of one candidate. ``limit_pages`` None means that memory is not limited."""
+
+    nodes: tuple[Node, ...]
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    fixed_s: float = 0.0
+    fixed_pages: int = 0
+    limit_pages: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solution:
+    """An assignment (one choice number per node), its exact value, and the proven lower bound."""
+
+    choices: tuple[int, ...]
+    time_s: float
+    memory_pages: int
+    bound_s: float
+
+
+def time_of(problem: Problem, choices: Sequence[int]) -> float:
+    """Seconds of an assignment, infinite where a conversion is impossible."""
+    total = problem.fixed_s
+    total += sum(node.choices[c].time_s for node, c in zip(problem.nodes, choices, strict=True))
+    for tensor in problem.tensors:
+        row = tensor.conversion_s[tensor.classes[choices[tensor.producer]]]
+        total += sum(row[p] for p in {r.ports[choices[r.node]] for r in tensor.readers})
+    return total + sum(exposed_of(overlap, choices) for overlap in problem.overlaps)
+
+
+def exposed_of(overlap: Overlap, choices: Sequence[int]) -> float:
+    """Seconds of an overlap's messages that no compute hides."""
+    messages = overlap.fixed_messages_s
+    messages += sum(times[choices[node]] for node, times in overlap.messages_s)
+    window = overlap.fixed_window_s
+    window += sum(times[choices[node]] for node, times in overlap.window_s)
+    return max(overlap.floor * messages, messages - window)
+
+
+def memory_of(problem: Problem, choices: Sequence[int]) -> int:
+    """Pages of an assignment."""
+    taken = [node.choices[c] for node, c in zip(problem.nodes, choices, strict=True)]
+    held = [s for s in problem.storages if any(choices[v] in keep for v, keep in s.holders)]
+    groups: dict[str, int] = {}
+    for storage in held:
+        groups[storage.group] = groups.get(storage.group, 0) + storage.transient_pages
+    peak = max([c.transient_pages for c in taken] + list(groups.values()), default=0)
+    kept = sum(c.memory_pages for c in taken) + sum(s.kept_pages for s in held)
+    return problem.fixed_pages + kept + peak
