@@ -1,1 +1,19 @@
-"""."""
+"""Writes the module that one rank runs, as readable Python, and builds it for a model.
+
+``emit_program(graph, plan)`` decides everything and touches no model. ``build_module`` makes the
+``nn.Module`` from the emitted source and from parameters that the caller supplies, so that the
+caller decides whether they are DTensors, plain tensors or meta tensors.
+"""
+
+from autoplan.codegen.build import build_module
+from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
+from autoplan.codegen.pipeline import emit_program
+
+__all__ = [
+    "BatchInput",
+    "Count",
+    "Emitted",
+    "StoredTensor",
+    "build_module",
+    "emit_program",
+]

@@ -1,0 +1,34 @@
+"""Every private name of torch that autoplan uses, in one place.
+
+``PRIVATE_NAMES`` lists them, so that a test can name what a new torch release took away.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+PRIVATE_NAMES = (
+    "torch.ops._c10d_functional.all_reduce",
+    "torch.ops._c10d_functional.all_gather_into_tensor",
+    "torch.ops._c10d_functional.reduce_scatter_tensor",
+    "torch.ops._c10d_functional.all_to_all_single",
+    "torch.ops._c10d_functional.wait_tensor",
+)
+
+
+def resolve(name: str) -> object:
+    """The object that ``name`` stands for.
+
+    Raises:
+        AttributeError: when this torch release has no such name; the message holds the name.
+    """
+    path = name.split(".")
+    found: object = import_module(path[0])
+    for part in path[1:]:
+        if not hasattr(found, part):
+            raise AttributeError(f"this torch release has no {name}")
+        found = getattr(found, part)
+    return found
+
+
+all_reduce, all_gather, reduce_scatter, all_to_all, wait = (resolve(name) for name in PRIVATE_NAMES)
