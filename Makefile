@@ -1,0 +1,47 @@
+# Every target starts from nothing but python3 (3.11 or later) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed.stamp
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
+
+.PHONY: help install demo test test-all lint format clean
+
+help:
+	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
+	@echo "make test      the tests (under 15 minutes on two cores)"
+	@echo "make test-all  also the full parity matrices"
+	@echo "make lint      ruff, pyright, import-linter"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("autoplan needs Python 3.11 or later, not " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/autoplan plan gpt2 --cluster dgx-h100 --global-batch 64
+	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \
+		examples/02_train_parallel.py
+
+test: $(INSTALLED)
+	$(PYTEST) -m "not slow and not device"
+
+test-all: $(INSTALLED)
+	$(PYTEST) -m "not device"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis

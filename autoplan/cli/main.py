@@ -1,0 +1,45 @@
+"""Runs a command and turns what goes wrong into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from autoplan.cli.commands import app
+from autoplan.errors import AutoplanError, InfeasibleError
+
+ERROR = 1
+DOES_NOT_FIT = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs ``autoplan`` with the given arguments, those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        return app(arguments, standalone_mode=False) or 0
+    except InfeasibleError as error:
+        return _fail(error, DOES_NOT_FIT)
+    except AutoplanError as error:
+        return _fail(error, ERROR)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), ERROR)
+    except BrokenPipeError:
+        # The reader of stdout has gone; the interpreter must not meet the pipe again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
+    except OSError as error:
+        return _fail(f"{error.filename or 'file system'}: {error.strerror}", ERROR)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+
+
+def _fail(message: object, code: int) -> int:
+    print("error:", " ".join(str(message).split()), file=sys.stderr)
+    return code

@@ -1,0 +1,193 @@
+"""The report on a terminal: what was decided, why, and what it is predicted to cost.
+
+Reads a plan and, when it is at hand, the hardware profile that the plan was made for. Every figure
+is one that the plan holds (or a sum, share or ratio of such); no torch, so that a plan file is
+shown at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.plan import Plan
+from autoplan.report import units, words
+from autoplan.report.bars import bar_table
+from autoplan.report.fold import parameter_rows
+from autoplan.report.versus import versus
+from hardware_profiles.spec import ClusterSpec
+
+_LOW_PRECISION = ("bf16", "fp16")
+_MEMORY_NAMES = {
+    "parameters": "parameters",
+    "master_weights": "fp32 master weights",
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "gathered_parameters": "gathered parameters",
+    "activations": "saved activations",
+    "transient": "transient peak",
+    "communication_buffers": "communication buffers",
+    "workspace": "context and workspace",
+}
+
+
+def print_report(plan: Plan, cluster: ClusterSpec | None, console: Console) -> None:
+    """Prints the whole report.
+
+    Args:
+        cluster: the profile named in the plan as it is installed now; None when it is not.
+    """
+    console.print(_verdict(plan, cluster))
+    _section(console, "Assumptions", _assumptions(plan, cluster))
+    _section(console, "Plan", _decisions(plan))
+    _section(console, "Memory on the fullest device", _memory(plan))
+    _section(console, "Time of one step", _time(plan))
+    _section(console, "Placement of parameters on tp", _placements(plan))
+    _section(console, "Against other plans", versus(plan))
+    _section(console, "How good it is", Text(_certificate(plan)))
+
+
+def _section(console: Console, title: str, body: RenderableType) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(Padding(body, (0, 0, 0, 2)))
+
+
+def _verdict(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
+    device = f" {cluster.device.name}" if cluster else " devices"
+    title = Text(f"{plan.job.model.name} on {plan.mesh.world_size} x{device}", style="bold")
+    title.append(f"  {words.mesh(plan.mesh)}, ZeRO {plan.zero}", style="bold cyan")
+    lines = [title, Text(words.verdict(plan), style="green")]
+    binds = words.memory_binds(plan)
+    if binds:
+        lines.append(Text(binds, style="yellow"))
+    return Group(*lines)
+
+
+def _pairs(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
+    job = plan.job
+    precision = job.precision
+    if precision in _LOW_PRECISION:
+        precision += " compute, fp32 master weights and optimizer state"
+    pins = [
+        f"{name}={value}"
+        for name in ("pp", "dp", "cp", "ep", "tp", "zero", "microbatch", "recompute")
+        if (value := getattr(job.pins, name)) is not None
+    ]
+    nodes = f"{job.nodes} node{'s' if job.nodes > 1 else ''} of {job.gpus_per_node}"
+    return _pairs(
+        [
+            ("model", _model(plan)),
+            ("cluster", f"{job.cluster}, {nodes}"),
+            ("profile", _profile(plan, cluster)),
+            ("batch", f"{job.global_batch} samples a step over the whole cluster"),
+            ("precision", precision),
+            ("optimizer", job.optimizer),
+            ("memory margin", f"{units.percent(job.memory_margin)} of the device is left free"),
+            ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
+        ]
+    )
+
+
+def _model(plan: Plan) -> str:
+    source = plan.job.model
+    text = f"{source.name} ({source.kind})"
+    if source.seq_len:
+        text += f", {source.seq_len} tokens a sample"
+    for name, shape in source.inputs:
+        text += f", {name} of {' x '.join(map(str, shape))}"
+    return text
+
+
+def _profile(plan: Plan, cluster: ClusterSpec | None) -> str:
+    if cluster is None:
+        return "not installed here; the figures are those stored in the plan"
+    if cluster.digest != plan.profile_digest:
+        return "CHANGED since the plan was made; the figures are those stored in the plan"
+    counted = Counter(cluster.provenance.values()).most_common()
+    values = ", ".join(f"{number} {source}" for source, number in counted)
+    return f"values {values}; predictions, nothing was run"
+
+
+def _decisions(plan: Plan) -> RenderableType:
+    rows = [
+        ("mesh", f"{words.mesh(plan.mesh)} = {plan.mesh.world_size} devices"),
+        ("batch", words.batch(plan)),
+        ("ZeRO", words.zero(plan)),
+        ("recompute", words.recompute(plan)),
+    ]
+    if plan.mesh.pp > 1:
+        rows.append(("schedule", plan.schedule))
+    return _pairs(rows)
+
+
+def _memory(plan: Plan) -> RenderableType:
+    fullest = max(plan.estimate.stages, key=lambda stage: stage.memory.total).memory
+    limit = plan.estimate.memory_limit_bytes
+    rows = [
+        (name, units.nbytes(value), value / limit)
+        for field, name in _MEMORY_NAMES.items()
+        if (value := getattr(fullest, field)) > 0
+    ]
+    total = ("total", units.nbytes(fullest.total), fullest.total / limit)
+    return bar_table(rows, total, whole=f"{units.nbytes(limit)} limit")
+
+
+def _time(plan: Plan) -> RenderableType:
+    estimate = plan.estimate
+    rows = [
+        (name, units.seconds(value_s), value_s / estimate.step_s)
+        for name, value_s in words.time_parts(estimate)
+    ]
+    total = ("step", units.seconds(estimate.step_s), 1.0)
+    parts: list[RenderableType] = [bar_table(rows, total, whole="one step")]
+    if estimate.comm_s:
+        messages = ", ".join(
+            f"{name} {units.seconds(value_s)}" for name, value_s in estimate.comm_s.items()
+        )
+        parts.append(Text(f"messages, hidden ones included: {messages}", style="dim"))
+    rates = [f"{units.count(estimate.samples_per_s)} samples/s"]
+    if estimate.tokens_per_s is not None:
+        rates.insert(0, f"{units.count(estimate.tokens_per_s)} tokens/s")
+    parts.append(Text(f"{', '.join(rates)}, {units.percent(estimate.mfu)} of peak flops (MFU)"))
+    return Group(*parts)
+
+
+def _placements(plan: Plan) -> RenderableType:
+    rows = list(parameter_rows(plan.regions))
+    whole = [name for name, placement in rows if placement == "Replicate()"]
+    if len(whole) == len(rows):
+        size = f"tp {plan.mesh.tp}"
+        return Text(f"{size}: every parameter is whole on each tensor-parallel rank")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("parameter", overflow="fold")
+    table.add_column("placement", no_wrap=True)
+    table.add_column("a rank holds", no_wrap=True)
+    for name, placement in rows:
+        if placement == "Replicate()":
+            table.add_row(Text(name, style="dim"), Text(placement, style="dim"), "")
+        else:
+            table.add_row(Text(name), Text(placement, style="cyan"), f"1/{plan.mesh.tp}")
+    return table
+
+
+def _certificate(plan: Plan) -> str:
+    search = plan.search
+    return (
+        f"No plan in the space takes less than {units.seconds(search.lower_bound_s)} by the same"
+        f" cost model: this one is within {units.percent(search.gap)}."
+        f" {search.candidates} candidates. Space: {search.space}."
+    )

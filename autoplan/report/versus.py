@@ -1,0 +1,56 @@
+"""The plan beside the standard recipes and the runners-up, and why each of them lost."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.plan import Alternative, Plan
+from autoplan.report import units, words
+
+
+def versus(plan: Plan) -> Table:
+    """One row a plan, the chosen one first; times are those of the same cost model."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("plan", overflow="fold", max_width=22)
+    table.add_column("mesh", no_wrap=True)
+    for name in ("ZeRO", "microb.", "step", "memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outcome", overflow="fold")
+    recomputed = sum(len(region.recomputed) for region in plan.regions)
+    table.add_row(
+        "this plan",
+        words.mesh(plan.mesh),
+        str(plan.zero),
+        str(plan.num_microbatches),
+        units.seconds(plan.estimate.step_s),
+        units.nbytes(plan.estimate.peak_memory_bytes),
+        f"chosen; {recomputed} blocks recomputed" if recomputed else "chosen",
+        style="bold green",
+    )
+    for other in plan.alternatives:
+        table.add_row(*_row(other, plan), style="" if other.fits else "dim")
+    return table
+
+
+def _row(other: Alternative, plan: Plan) -> tuple[str | Text, ...]:
+    step = "-" if other.step_s is None else units.seconds(other.step_s)
+    return (
+        Text(other.name),
+        words.mesh(other.mesh),
+        str(other.zero),
+        str(other.num_microbatches),
+        step,
+        units.nbytes(other.peak_memory_bytes),
+        Text(_outcome(other, plan.estimate.step_s)),
+    )
+
+
+def _outcome(other: Alternative, best_s: float) -> str:
+    if other.reason:
+        return other.reason
+    if not other.fits:
+        return "does not fit"
+    if other.step_s is None:
+        return ""
+    return f"{units.percent(other.step_s / best_s - 1)} slower"

@@ -1,0 +1,105 @@
+"""A plan's decisions in sentences."""
+
+from __future__ import annotations
+
+from autoplan.plan import Estimate, MeshPlan, Plan
+from autoplan.report import units
+from autoplan.report.fold import block_pattern
+
+AXES = ("pp", "dp", "cp", "ep", "tp")
+
+_ZERO = {
+    0: "every data-parallel rank holds all weights, gradients and optimizer state;"
+    " gradients are all-reduced once a step",
+    1: "stored weights and optimizer state are split over dp; weights are gathered once a step,"
+    " gradients reduced once, at the last microbatch",
+    2: "stored weights, gradients and optimizer state are split over dp; weights are gathered once"
+    " a step, gradients reduced after every microbatch",
+    3: "weights, gradients and optimizer state are split over dp; weights are gathered for every"
+    " use and freed after it",
+}
+_COMPONENTS = {
+    "compute_s": "compute",
+    "exposed_comm_s": "exposed communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+}
+
+
+def mesh(plan: MeshPlan) -> str:
+    """``dp 4 x tp 2``: the axes with more than one rank; ``one device`` when there is none."""
+    sizes = [f"{axis} {getattr(plan, axis)}" for axis in AXES if getattr(plan, axis) > 1]
+    return " x ".join(sizes) or "one device"
+
+
+def batch(plan: Plan) -> str:
+    """How the global batch is cut."""
+    per_rank = plan.microbatch * plan.num_microbatches
+    pieces = _plural(plan.num_microbatches, "microbatch", "microbatches")
+    return (
+        f"each data-parallel rank takes {per_rank} of {plan.job.global_batch} samples a step,"
+        f" as {pieces} of {plan.microbatch}"
+    )
+
+
+def zero(plan: Plan) -> str:
+    """What the ZeRO stage splits."""
+    if plan.mesh.dp == 1:
+        return f"stage {plan.zero}: one data-parallel rank, nothing to split"
+    return f"stage {plan.zero}: {_ZERO[plan.zero]}"
+
+
+def recompute(plan: Plan) -> str:
+    """Which blocks run their forward twice."""
+    blocks = sum(len(region.blocks) for region in plan.regions)
+    recomputed = sum(len(region.recomputed) for region in plan.regions)
+    if not recomputed:
+        return "none: all activations that the backward needs are kept"
+    if recomputed == blocks:
+        return f"full: each of the {blocks} blocks runs its forward again in the backward"
+    which = ", ".join(
+        block_pattern(region.recomputed, explicit=True)
+        for region in plan.regions
+        if region.recomputed
+    )
+    return f"{recomputed} of {blocks} blocks run their forward again in the backward ({which})"
+
+
+def time_parts(estimate: Estimate) -> list[tuple[str, float]]:
+    """The parts that add up to ``step_s``, largest first, without those that are zero."""
+    parts = [(name, getattr(estimate, field)) for field, name in _COMPONENTS.items()]
+    return sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])
+
+
+def verdict(plan: Plan) -> str:
+    """Whether it fits, and what would have to give for a faster step."""
+    estimate = plan.estimate
+    used = estimate.peak_memory_bytes / estimate.memory_limit_bytes
+    fits = estimate.peak_memory_bytes <= estimate.memory_limit_bytes
+    memory = (
+        f"{'Fits' if fits else 'Does not fit'}: {units.nbytes(estimate.peak_memory_bytes)} of"
+        f" {units.nbytes(estimate.memory_limit_bytes)} a device ({units.percent(used)})."
+    )
+    name, value_s = time_parts(estimate)[0]
+    share = units.percent(value_s / estimate.step_s)
+    return f"{memory} A step takes {units.seconds(estimate.step_s)}, {share} of it {name}."
+
+
+def memory_binds(plan: Plan) -> str | None:
+    """The fastest alternative that only memory rules out, if it beats the plan."""
+    faster = [
+        other
+        for other in plan.alternatives
+        if not other.fits and other.step_s is not None and other.step_s < plan.estimate.step_s
+    ]
+    if not faster:
+        return None
+    best = min(faster, key=lambda other: other.step_s or 0.0)
+    return (
+        f"Memory binds: {best.name} would take {units.seconds(best.step_s or 0.0)}"
+        f" but needs {units.nbytes(best.peak_memory_bytes)} a device."
+    )
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
