@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 PRIVATE_NAMES = (
     "torch.ops._c10d_functional.all_reduce",
@@ -16,14 +17,14 @@ PRIVATE_NAMES = (
 )
 
 
-def resolve(name: str) -> object:
+def resolve(name: str) -> Any:
     """The object that ``name`` stands for.
 
     Raises:
         AttributeError: when this torch release has no such name; the message holds the name.
     """
     path = name.split(".")
-    found: object = import_module(path[0])
+    found: Any = import_module(path[0])
     for part in path[1:]:
         if not hasattr(found, part):
             raise AttributeError(f"this torch release has no {name}")
