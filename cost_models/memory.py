@@ -1,8 +1,17 @@
-"""Device memory of one training step, by category."""
+"""Device memory of one training step, by category, and what one weight adds to it.
+
+Weights are stored in fp32 in every precision. In bf16 and fp16 the stored weight is the master
+copy, and compute reads a copy in the low precision; gradients are reduced and held in fp32.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+
+from cost_models.optimizers import optimizer as optimizer_named
+
+STORED_BYTES = 4
+COMPUTE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -10,11 +19,11 @@ class MemoryBreakdown:
     """Bytes on one device at the worst moment of the step.
 
     Attributes:
-        parameters: stored weights (a shard of them under ZeRO 1-3); the fp32 master copy is apart.
-        master_weights: fp32 copy of low-precision weights.
+        parameters: stored weights (a shard of them under ZeRO 1-3).
+        master_weights: fp32 copies beside weights that are stored in a low precision.
         gradients: what lives between microbatches.
         optimizer_state: moments and the like.
-        gathered_parameters: unsharded weights held or prefetched under ZeRO 1-3.
+        gathered_parameters: copies of the weights for compute: unsharded, cast, or both.
         activations: storages kept from forward to backward.
         transient: largest short-lived tensors, and the recomputed block.
         communication_buffers: gradient buckets and message staging.
@@ -34,3 +43,68 @@ class MemoryBreakdown:
     @property
     def total(self) -> int:
         return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightBytes:
+    """Bytes that one parameter element of a rank's tensor-parallel shard adds on each device.
+
+    Names are those of ``MemoryBreakdown``, whose bytes these are when multiplied by the number of
+    elements. They are linear in the weights but for ``gathered_in_flight``.
+
+    Attributes:
+        gathered_in_flight: copy for compute that lives only while its unit (block) is in use;
+            the caller counts it for the units that are in flight at once.
+        optimizer_step: passing memory of the optimizer's step, when no activation is left.
+    """
+
+    parameters: float
+    master_weights: float
+    gradients: float
+    optimizer_state: float
+    gathered_parameters: float
+    gathered_in_flight: float
+    optimizer_step: float
+
+
+def weight_bytes(
+    *,
+    precision: str,
+    optimizer: str,
+    dp: int,
+    shards_states: bool,
+    keeps_weights: bool,
+    holds_full_gradients: bool,
+    trainable: bool = True,
+) -> WeightBytes:
+    """Bytes per parameter element under one ZeRO stage.
+
+    Args:
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        optimizer: a name in ``optimizers.OPTIMIZERS``.
+        dp: data-parallel ranks.
+        shards_states: optimizer state and stored weights are split over dp (ZeRO 1 to 3).
+        keeps_weights: the copy for compute stays for the step (ZeRO 0 to 2).
+        holds_full_gradients: unsharded gradients live between microbatches (ZeRO 0 and 1).
+        trainable: frozen parameters have neither gradient nor optimizer state.
+
+    Raises:
+        ValueError: unknown precision or optimizer, or no ranks.
+    """
+    if precision not in COMPUTE_BYTES:
+        raise ValueError(f"unknown precision {precision!r}; known: {', '.join(COMPUTE_BYTES)}")
+    if dp < 1:
+        raise ValueError(f"dp is a number of ranks, not {dp}")
+    needs = optimizer_named(optimizer)
+    updated = float(trainable) / (dp if shards_states else 1)
+    copied = precision != "fp32" or (shards_states and dp > 1)
+    copy_bytes = float(COMPUTE_BYTES[precision] if copied else 0)
+    return WeightBytes(
+        parameters=STORED_BYTES / (dp if shards_states else 1),
+        master_weights=0.0,
+        gradients=float(trainable) * STORED_BYTES / (1 if holds_full_gradients else dp),
+        optimizer_state=updated * needs.state_bytes,
+        gathered_parameters=copy_bytes if keeps_weights else 0.0,
+        gathered_in_flight=0.0 if keeps_weights else copy_bytes,
+        optimizer_step=updated * needs.temporary_bytes,
+    )

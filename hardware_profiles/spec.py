@@ -19,10 +19,12 @@ class DeviceSpec:
 
     Attributes:
         peak_flops: dense peak by dtype name (``bfloat16`` ...).
-        matmul_efficiency: best achieved fraction of the peak on large matrix products.
+        matmul_efficiency: achieved fraction of the peak on large matrix products.
         memory_efficiency: achieved fraction of ``memory_bytes_per_s`` by streaming kernels.
         launch_s: cost of starting one kernel.
         workspace_bytes: device context, NCCL and library workspaces.
+        attention_efficiency: achieved fraction of the peak by the fused attention kernel; None
+            where it is a plain matrix product (``matmul_efficiency``).
     """
 
     name: str
@@ -34,6 +36,7 @@ class DeviceSpec:
     launch_s: float
     workspace_bytes: int
     host_link_bytes_per_s: float | None = None
+    attention_efficiency: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +46,14 @@ class LinkSpec:
     Attributes:
         name: ``nvlink``, ``infiniband``, ``loopback``.
         bytes_per_s: peak of one device, one direction.
-        efficiency: achieved fraction of the peak by large collectives.
+        efficiency: achieved fraction of the peak by large ring collectives.
         latency_s: cost of one step of a collective (alpha).
         in_network_reduction: the switch adds (NVLink SHARP).
+        launch_s: cost of one collective apart from its steps and bytes.
+        p2p_efficiency: achieved fraction of the peak by large messages between two devices and by
+            all-to-alls; None: as ``efficiency``.
+        in_network_efficiency: achieved fraction of the peak when the switch adds; None: as
+            ``efficiency``.
     """
 
     name: str
@@ -53,6 +61,9 @@ class LinkSpec:
     efficiency: float
     latency_s: float
     in_network_reduction: bool = False
+    launch_s: float = 0.0
+    p2p_efficiency: float | None = None
+    in_network_efficiency: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

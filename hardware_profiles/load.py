@@ -1,0 +1,143 @@
+"""Reads a cluster's profile by name or from a file.
+
+The digest covers every figure and the backend, and leaves out names, descriptions and sources: two
+profiles with the same digest give the same plans.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from hardware_profiles.schema import DeviceFacts, Fact, LinkFacts, ProfileFacts, facts_of
+from hardware_profiles.spec import ClusterSpec, DeviceSpec, LinkSpec
+from hardware_profiles.validation import first_fault, one_line
+
+_DATA = Path(__file__).parent / "data"
+_LARGEST_FILE_BYTES = 256 * 1024
+
+
+class ProfileFault(ValueError):  # noqa: N818 - callers turn it into autoplan.errors.ProfileError
+    """A profile that is unknown, unreadable or malformed; the message is one line for the user."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of the profiles that come with the package, sorted."""
+    return tuple(sorted(path.stem for path in _DATA.glob("*.toml")))
+
+
+def load(name_or_path: str | Path) -> ClusterSpec:
+    """The cluster of a profile that comes with the package, or of a TOML file.
+
+    Anything that ends in ``.toml`` is a path; anything else is a name.
+
+    Raises:
+        ProfileFault: no such profile, or the file breaks the rules of ``schema``.
+    """
+    text = str(name_or_path)
+    if text.endswith(".toml"):
+        return parse(_read(Path(text)), where=text)
+    if text not in names():
+        raise ProfileFault(_unknown(text))
+    return parse(_read(_DATA / f"{text}.toml"), where=text)
+
+
+def parse(text: str, *, where: str) -> ClusterSpec:
+    """The cluster described by a profile's text; ``where`` is how errors call it.
+
+    Raises:
+        ProfileFault: the text is not TOML, or breaks the rules of ``schema``.
+    """
+    label = one_line(where)
+    try:
+        facts = ProfileFacts.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise ProfileFault(f"profile {label}: {first_fault(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise ProfileFault(f"profile {label} is not TOML: {one_line(str(error))}") from None
+    return _cluster(facts)
+
+
+def _read(path: Path) -> str:
+    label = one_line(str(path))
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ProfileFault(f"cannot read profile {label}: {reason}; {_known()}") from None
+    if len(content) > _LARGEST_FILE_BYTES:
+        raise ProfileFault(f"profile {label} is larger than {_LARGEST_FILE_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ProfileFault(f"profile {label} is not UTF-8 text: {error}") from None
+
+
+def _known() -> str:
+    return f"known profiles: {', '.join(names())}; or give the path of a .toml file"
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, names(), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown profile {one_line(name)!r}; {hint}{_known()}"
+
+
+def _cluster(profile: ProfileFacts) -> ClusterSpec:
+    facts = dict(facts_of(profile))
+    return ClusterSpec(
+        name=profile.name,
+        description=profile.description,
+        device=_device(profile.device),
+        gpus_per_node=profile.gpus_per_node.value,
+        max_nodes=profile.max_nodes.value,
+        intra_node=_link(profile.intra_node),
+        inter_node=_link(profile.inter_node),
+        backend=profile.backend,
+        overlap_efficiency=profile.overlap_efficiency.value,
+        provenance={name: fact.provenance for name, fact in facts.items()},
+        digest=_digest(profile.backend, facts),
+    )
+
+
+def _device(facts: DeviceFacts) -> DeviceSpec:
+    return DeviceSpec(
+        name=facts.name,
+        peak_flops={dtype: fact.value for dtype, fact in facts.peak_flops.items()},
+        matmul_efficiency=facts.matmul_efficiency.value,
+        attention_efficiency=_optional(facts.attention_efficiency),
+        memory_bytes=facts.memory_bytes.value,
+        memory_bytes_per_s=facts.memory_bytes_per_s.value,
+        memory_efficiency=facts.memory_efficiency.value,
+        launch_s=facts.launch_s.value,
+        workspace_bytes=facts.workspace_bytes.value,
+        host_link_bytes_per_s=_optional(facts.host_link_bytes_per_s),
+    )
+
+
+def _link(facts: LinkFacts) -> LinkSpec:
+    return LinkSpec(
+        name=facts.name,
+        bytes_per_s=facts.bytes_per_s.value,
+        efficiency=facts.efficiency.value,
+        latency_s=facts.latency_s.value,
+        in_network_reduction=facts.in_network_efficiency is not None,
+        launch_s=facts.launch_s.value,
+        p2p_efficiency=_optional(facts.p2p_efficiency),
+        in_network_efficiency=_optional(facts.in_network_efficiency),
+    )
+
+
+def _optional(fact: Fact[float] | None) -> float | None:
+    return None if fact is None else fact.value
+
+
+def _digest(backend: str, facts: dict[str, Fact]) -> str:
+    values = {"backend": backend, **{name: fact.value for name, fact in facts.items()}}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""What a profile file may hold: the fields, their types and their ranges.
+
+Every figure is a ``Fact``: ``{ value = ..., provenance = "...", source = "..." }``. Field names are
+those of ``spec``. Unknown fields, wrong types, infinities and figures out of range are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hardware_profiles.spec import Provenance
+
+T = TypeVar("T")
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+FractionOrNone = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Dtype = Literal["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Fact(_Strict, Generic[T]):
+    """One figure and where it comes from."""
+
+    value: T
+    provenance: Provenance
+    source: Text
+
+
+class DeviceFacts(_Strict):
+    """The file's side of ``spec.DeviceSpec``."""
+
+    name: Text
+    peak_flops: dict[Dtype, Fact[Positive]]
+    matmul_efficiency: Fact[Fraction]
+    attention_efficiency: Fact[Fraction] | None = None
+    memory_bytes: Fact[Bytes]
+    memory_bytes_per_s: Fact[Positive]
+    memory_efficiency: Fact[Fraction]
+    launch_s: Fact[NotNegative]
+    workspace_bytes: Fact[Bytes]
+    host_link_bytes_per_s: Fact[Positive] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> DeviceFacts:
+        if "float32" not in self.peak_flops:
+            raise ValueError("peak_flops.float32 is missing")
+        if self.workspace_bytes.value >= self.memory_bytes.value:
+            raise ValueError("workspace_bytes leaves nothing of memory_bytes")
+        return self
+
+
+class LinkFacts(_Strict):
+    """The file's side of ``spec.LinkSpec``; the switch adds where ``in_network_efficiency`` is."""
+
+    name: Text
+    bytes_per_s: Fact[Positive]
+    efficiency: Fact[Fraction]
+    p2p_efficiency: Fact[Fraction] | None = None
+    in_network_efficiency: Fact[Fraction] | None = None
+    latency_s: Fact[NotNegative]
+    launch_s: Fact[NotNegative]
+
+
+class ProfileFacts(_Strict):
+    """The file's side of ``spec.ClusterSpec``."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+    description: Text
+    backend: Literal["nccl", "gloo"]
+    gpus_per_node: Fact[Count]
+    max_nodes: Fact[Count]
+    overlap_efficiency: Fact[FractionOrNone]
+    device: DeviceFacts
+    intra_node: LinkFacts
+    inter_node: LinkFacts
+
+
+def facts_of(part: BaseModel | dict, prefix: str = "") -> Iterator[tuple[str, Fact]]:
+    """All facts of a profile with their dotted names (``device.peak_flops.bfloat16``)."""
+    for name, entry in part.items() if isinstance(part, dict) else part:
+        if isinstance(entry, Fact):
+            yield prefix + name, entry
+        elif isinstance(entry, BaseModel | dict):
+            yield from facts_of(entry, f"{prefix}{name}.")
