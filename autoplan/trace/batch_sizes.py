@@ -1,0 +1,83 @@
+"""Which sizes follow the batch: two traces of one model, at two batches, read side by side.
+
+A size that is equal in both is a constant; one that grows with the batch is a multiple of it.
+Anything else (a size ``batch + 1``, a graph with other nodes) cannot be written for a global batch
+and is refused with the node and its source line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.graph import BatchInt
+from autoplan.trace.source_lines import line_of_stack
+
+BATCHES = (2, 3)
+
+
+def paired(first: fx.Graph, second: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Corresponding nodes of the two traces.
+
+    Raises:
+        UnsupportedModelError: at the first node where the traces differ.
+    """
+    nodes, others = list(first.nodes), list(second.nodes)
+    for node, other in zip(nodes, others, strict=False):
+        if node.op != other.op or (node.op == "call_function" and node.target != other.target):
+            refuse(node, f"the graph differs at batch {BATCHES[0]} and {BATCHES[1]}")
+        yield node, other
+    if len(nodes) != len(others):
+        longer = max(nodes, others, key=len)
+        refuse(longer[min(len(nodes), len(others)) - 1], "the number of operators varies")
+
+
+def mark_batch_dims(first: fx.Graph, second: fx.Graph) -> None:
+    """Sets ``meta["batch_dims"]`` of every node of both graphs: one tuple per output tensor."""
+    for node, other in paired(first, second):
+        marks = tuple(
+            tuple(
+                dim
+                for dim, (size, size_other) in enumerate(zip(x.shape, y.shape, strict=True))
+                if coefficient(size, size_other, node)
+            )
+            for x, y in zip(_tensors(node), _tensors(other), strict=True)
+        )
+        node.meta["batch_dims"] = other.meta["batch_dims"] = marks
+
+
+def coefficient(size: int, other: int, node: fx.Node) -> int | None:
+    """How often the batch goes into a size, given at both batches; None for a constant."""
+    if size == other:
+        return None
+    if size * BATCHES[1] == other * BATCHES[0] and size % BATCHES[0] == 0:
+        return size // BATCHES[0]
+    refuse(
+        node,
+        f"the size {size} at batch {BATCHES[0]} and {other} at batch {BATCHES[1]} "
+        "is no multiple of the batch",
+    )
+
+
+def batch_int(size: int, other: int, node: fx.Node) -> int | BatchInt:
+    """An integer argument of both traces as a constant or a multiple of the batch."""
+    times = coefficient(size, other, node)
+    return size if times is None else BatchInt(times)
+
+
+def refuse(node: fx.Node, what: str) -> NoReturn:
+    where = line_of_stack(node.meta.get("stack_trace") or "")
+    raise UnsupportedModelError(
+        f"{what} in {node.target}{f' (at {where})' if where else ''}; "
+        "sizes must be constants or multiples of the batch, "
+        "and batch_dims= names inputs whose dim 0 is not the batch"
+    )
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
+    return [x for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]

@@ -1,0 +1,95 @@
+"""Takes out of an exported graph what has no effect, and refuses what autoplan cannot run.
+
+Dropped: metadata assertions, aliases, copies of lifted constants, dropout that does nothing and
+dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that depend
+on data, and operators that are no plain tensor functions.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.flatten import inline_regions
+from autoplan.trace.source_lines import line_of_stack
+
+_aten = torch.ops.aten
+_ASSERTIONS = {_aten._assert_tensor_metadata.default}
+_NO_OPS = {
+    _aten.alias.default,
+    _aten.lift_fresh_copy.default,
+    _aten.detach_.default,
+}
+
+
+def clean(module: fx.GraphModule) -> None:
+    """Cleans the graph of an exported module in place.
+
+    Raises:
+        UnsupportedModelError: naming the operator and the source line.
+    """
+    graph = module.graph
+    inline_regions(module, graph)
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in _ASSERTIONS:
+            graph.erase_node(node)
+        elif node.target in _NO_OPS or _is_idle_dropout(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    drop_dead(graph)
+    for node in graph.nodes:
+        _check(node)
+
+
+def drop_dead(graph: fx.Graph) -> None:
+    """Erases calls that nothing reads."""
+    for node in reversed(list(graph.nodes)):
+        if node.op in ("call_function", "get_attr") and not node.users and not node.is_impure():
+            graph.erase_node(node)
+
+
+def _is_idle_dropout(node: fx.Node) -> bool:
+    if node.target is not _aten.dropout.default:
+        return False
+    _, probability, training = node.args
+    return not training or probability == 0
+
+
+def _check(node: fx.Node) -> None:
+    if node.op in ("placeholder", "output"):
+        return
+    if node.op == "call_function" and node.target is operator.getitem:
+        return
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise _refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
+    if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
+        raise _refused(
+            node,
+            "a BatchNorm that updates its running statistics is not supported yet",
+            "set track_running_stats=False, or use another norm",
+        )
+    if node.target._schema.is_mutable:
+        raise _refused(
+            node,
+            f"the in-place operator {node.target} is not supported",
+            "use its out-of-place form",
+        )
+    for value in tree_leaves(node.meta.get("val")):
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
+            raise _refused(
+                node,
+                f"the result of {node.target} has a size that depends on the data",
+                "use a fixed size with a mask",
+            )
+
+
+def _refused(node: fx.Node, what: str, cure: str) -> UnsupportedModelError:
+    where = line_of_stack(node.meta.get("stack_trace") or "")
+    return UnsupportedModelError(f"{what}{f' (at {where})' if where else ''}; {cure}")

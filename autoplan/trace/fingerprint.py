@@ -1,0 +1,48 @@
+"""One hash for a model's structure: the same in every precision and at every batch.
+
+Hashed are the names and shapes of inputs, parameters, buffers and constants, and the operators
+with their wiring, arguments and shapes. Sizes that follow the batch count as such; dtypes are left
+out, so that one model traced in bf16 and in fp32 is one model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from autoplan.trace.graph import Arg, BatchInt, OpNode, Ref, TensorMeta, TorchValue
+
+
+def fingerprint(nodes: Iterable[OpNode], tied: tuple[tuple[str, ...], ...], output: Ref) -> str:
+    """SHA-256, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for node in nodes:
+        parts = (
+            node.name,
+            node.kind,
+            node.target,
+            _text(node.args),
+            _text(node.kwargs),
+            ";".join(map(_shape, node.outputs)),
+        )
+        digest.update("|".join(parts).encode() + b"\n")
+    digest.update(f"{tied!r} {output!r}".encode())
+    return digest.hexdigest()
+
+
+def _shape(meta: TensorMeta) -> str:
+    return ",".join(
+        "batch" if dim in meta.batch_dims else str(size) for dim, size in enumerate(meta.shape)
+    )
+
+
+def _text(arg: Arg | tuple) -> str:
+    if isinstance(arg, tuple):
+        return f"({','.join(map(_text, arg))})"
+    if isinstance(arg, Ref):
+        return f"%{arg.node}.{arg.index}"
+    if isinstance(arg, BatchInt):
+        return f"{arg.coefficient}*batch"
+    if isinstance(arg, TorchValue):
+        return arg.kind if arg.kind == "dtype" else arg.name
+    return repr(arg)

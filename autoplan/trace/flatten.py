@@ -1,0 +1,79 @@
+"""Inlines the nested graphs of ``torch.no_grad`` and disabled ``autocast`` regions.
+
+Inside ``no_grad`` nothing is differentiated: what enters the region is detached there. Enabled
+autocast changes dtypes in ways the graph does not show, so it is refused.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.source_lines import line_of_stack
+
+_GRAD_MODE = torch.ops.higher_order.wrap_with_set_grad_enabled
+_AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+_DETACH = torch.ops.aten.detach.default
+
+
+def inline_regions(module: fx.GraphModule, graph: fx.Graph, *, no_grad: bool = False) -> None:
+    """Replaces every region node of ``graph``, which may be nested in ``module``, by its nodes."""
+    for node in list(graph.nodes):
+        if node.target is _GRAD_MODE:
+            enabled, body, *operands = node.args
+            if enabled and no_grad:
+                raise UnsupportedModelError(
+                    f"torch.enable_grad inside torch.no_grad{_at(node)} is not supported; "
+                    "take it out of the no_grad region"
+                )
+            _inline(module, graph, node, body, operands, detach=not enabled)
+        elif node.target is _AUTOCAST:
+            device, _, enabled, _, body, *operands = node.args
+            if enabled:
+                raise UnsupportedModelError(
+                    f"torch.autocast({device!r}) inside the model{_at(node)} is not supported; "
+                    "leave the precision to autoplan"
+                )
+            _inline(module, graph, node, body, operands, detach=False)
+
+
+def _inline(module, graph, node, body, operands, *, detach) -> None:
+    inner = getattr(module, body.target)
+    inline_regions(inner, inner.graph, no_grad=detach)
+    values: dict[fx.Node, fx.Node] = {}
+    detached: dict[fx.Node, fx.Node] = {}
+    given = iter(operands)
+    with graph.inserting_before(node):
+        for part in inner.graph.nodes:
+            if part.op == "placeholder":
+                operand = next(given)
+                if detach and isinstance(operand, fx.Node):
+                    if operand not in detached:
+                        detached[operand] = _detached(graph, operand, node)
+                    operand = detached[operand]
+                values[part] = operand
+            elif part.op == "output":
+                _replace_results(graph, node, part.args[0], values)
+            else:
+                values[part] = graph.node_copy(part, values.__getitem__)
+    graph.erase_node(node)
+    if not body.users:
+        graph.erase_node(body)
+
+
+def _detached(graph: fx.Graph, operand: fx.Node, region: fx.Node) -> fx.Node:
+    copy = graph.call_function(_DETACH, (operand,))
+    copy.meta = {**region.meta, "val": operand.meta["val"]}
+    return copy
+
+
+def _replace_results(graph, node, results, values) -> None:
+    for getitem in list(node.users):
+        getitem.replace_all_uses_with(values[results[getitem.args[1]]])
+        graph.erase_node(getitem)
+
+
+def _at(node: fx.Node) -> str:
+    where = line_of_stack(node.meta.get("stack_trace") or "")
+    return f" at {where}" if where else ""

@@ -1,0 +1,36 @@
+"""Floating-point operations of a node's backward, from those of its forward.
+
+A contraction ``C = A B`` of F operations has two gradients, ``dA = dC B^T`` and ``dB = A^T dC``,
+of F operations each; only those of operands that need gradients are computed. Fused attention
+computes its scores again: 2.5 F (five matrix products for the forward's two; Dao, FlashAttention-2,
+section 4.1). The forward's count is ``torch.utils.flop_counter``'s, which takes the whole score
+matrix also where the attention is causal, and counts nothing for operators that move data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+_ATTENTION_BACKWARD = 2.5
+_ADDED_FIRST = {_aten.addmm.default, _aten.baddbmm.default, _aten.addmv.default, _aten.addbmm.default}
+
+
+def backward_flops(target: Any, forward: int, operands: Sequence[torch.Tensor]) -> int:
+    """Operations of the backward of one call.
+
+    Args:
+        target: the operator.
+        forward: operations of its forward.
+        operands: its tensor operands, in order.
+    """
+    if not forward:
+        return 0
+    if target is _aten.scaled_dot_product_attention.default:
+        needed = any(operand.requires_grad for operand in operands)
+        return int(_ATTENTION_BACKWARD * forward) if needed else 0
+    factors = operands[1:] if target in _ADDED_FIRST else operands[:2]
+    return forward * sum(factor.requires_grad for factor in factors)

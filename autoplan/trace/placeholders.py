@@ -1,0 +1,107 @@
+"""What the placeholders of an exported program stand for: inputs, parameters, buffers, constants.
+
+Tied parameters are one tensor: the export uses one placeholder of the group and leaves the others
+dead, and here the group goes by its first name in the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.graph import Arg
+from autoplan.trace.inputs import Input
+
+LARGEST_CONSTANT = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placeholder:
+    """A placeholder's node kind, its target (as in ``OpNode``) and, of a constant, its values."""
+
+    kind: Literal["input", "parameter", "buffer", "constant"]
+    target: str
+    values: tuple[Arg, ...] = ()
+
+
+def tied_names(model: nn.Module) -> tuple[tuple[str, ...], ...]:
+    """Groups of parameter names that are one tensor, in the order of the model."""
+    groups: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+
+
+def merge_tied(program: ExportedProgram, tied: tuple[tuple[str, ...], ...]) -> None:
+    """Leaves one placeholder of each tied group, in place; it may carry any name of the group."""
+    group_of = {name: group for group in tied for name in group}
+    first: dict[tuple[str, ...], fx.Node] = {}
+    targets = _targets(program)
+    for node in list(program.graph.nodes):
+        group = group_of.get(targets.get(node.name, ""))
+        if group is None:
+            continue
+        if group in first:
+            node.replace_all_uses_with(first[group])
+            program.graph.erase_node(node)
+        else:
+            first[group] = node
+
+
+def read_placeholders(
+    program: ExportedProgram, inputs: tuple[Input, ...], tied: tuple[tuple[str, ...], ...]
+) -> dict[str, Placeholder]:
+    """Placeholders by fx node name."""
+    first_name = {name: group[0] for group in tied for name in group}
+    names = iter([given.name for given in inputs if given.is_tensor])
+    found: dict[str, Placeholder] = {}
+    for spec in program.graph_signature.input_specs:
+        name, target = spec.arg.name, own_path(spec.target or "")
+        if spec.kind is InputKind.USER_INPUT:
+            found[name] = Placeholder(kind="input", target=next(names))
+        elif spec.kind is InputKind.PARAMETER:
+            found[name] = Placeholder(kind="parameter", target=first_name.get(target, target))
+        elif spec.kind is InputKind.BUFFER:
+            found[name] = Placeholder(kind="buffer", target=target)
+        else:
+            values = _values(target, program.constants[spec.target])  # pyright: ignore
+            found[name] = Placeholder(kind="constant", target=target, values=values)
+    return found
+
+
+def own_path(target: str) -> str:
+    """A qualified name in the exported program as the model's own."""
+    return target.removeprefix("model.")
+
+
+def _targets(program: ExportedProgram) -> dict[str, str]:
+    return {
+        spec.arg.name: own_path(spec.target)
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.PARAMETER and spec.target
+    }
+
+
+def _values(target: str, tensor: torch.Tensor) -> tuple[Arg, ...]:
+    if tensor.numel() > LARGEST_CONSTANT or tensor.device.type == "meta":
+        raise UnsupportedModelError(
+            f"the forward uses the plain tensor {target} of {tensor.numel()} elements; "
+            "register it as a buffer of its module"
+        )
+    return (_nested(tensor.tolist()),)
+
+
+def _nested(value) -> Arg:
+    return tuple(_nested(item) for item in value) if isinstance(value, list) else value
+
+
+def parameter_order(model: nn.Module) -> Iterator[str]:
+    """Parameter names, first of each tied group, in the order of the model."""
+    return (name for name, _ in model.named_parameters())

@@ -1,0 +1,112 @@
+"""Runs ``torch.export`` on a clone of the model and reports failures in the user's terms.
+
+The exported program takes tensors only and returns the scalar loss only, so that caches and logits
+are no outputs and no dead work is kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from autoplan.errors import AutoplanError, UnsupportedModelError
+from autoplan.trace.guards import refuse_custom_autograd, refuse_python_random
+from autoplan.trace.huggingface import causal_attention
+from autoplan.trace.inputs import Input
+from autoplan.trace.source_lines import line_of_error
+
+MODEL = "model"
+LossFn = Callable[[Any, Any], torch.Tensor]
+
+
+class LossProgram(nn.Module):
+    """The model and its loss as one function of the input tensors, in the order of ``inputs``."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Input, ...], loss_fn: LossFn | None):
+        super().__init__()
+        self.model = model
+        self._inputs = tuple((i.name, i.role, None if i.is_tensor else i.value) for i in inputs)
+        self._is_tensor = tuple(i.is_tensor for i in inputs)
+        self.loss_fn = loss_fn
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        given = iter(tensors)
+        args, kwargs, targets = [], {}, None
+        for (name, role, constant), is_tensor in zip(self._inputs, self._is_tensor, strict=True):
+            value = next(given) if is_tensor else constant
+            if role == "positional":
+                args.append(value)
+            elif role == "keyword":
+                kwargs[name] = value
+            else:
+                targets = value
+        outputs = self.model(*args, **kwargs)
+        return outputs_to_loss(outputs) if self.loss_fn is None else _checked(
+            self.loss_fn(outputs, targets), "loss_fn"
+        )
+
+
+def outputs_to_loss(outputs: Any) -> torch.Tensor:
+    """The scalar loss in a model's outputs: the tensor itself, ``.loss``, or the key ``loss``."""
+    loss = outputs
+    if not isinstance(outputs, torch.Tensor):
+        loss = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
+        if loss is None:
+            raise UnsupportedModelError(
+                f"the model returned {type(outputs).__name__} without a loss; "
+                "pass its labels, or give loss_fn=loss_fn(outputs, targets)"
+            )
+    return _checked(loss, "the model")
+
+
+def _checked(loss: Any, origin: str) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.is_floating_point():
+        what = (
+            f"a {str(loss.dtype).removeprefix('torch.')} tensor of shape {tuple(loss.shape)}"
+            if isinstance(loss, torch.Tensor)
+            else f"a {type(loss).__name__}"
+        )
+        raise UnsupportedModelError(
+            f"{origin} returned {what} where the loss is expected; return a floating-point scalar, "
+            "or give loss_fn=loss_fn(outputs, targets)"
+        )
+    return loss
+
+
+def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> ExportedProgram:
+    """Exports the program on fake tensors.
+
+    Raises:
+        UnsupportedModelError: in one line, with the user's source line, when it cannot be traced.
+    """
+    try:
+        with (
+            causal_attention(program.model),
+            refuse_custom_autograd(),
+            refuse_python_random(),
+        ):
+            return torch.export.export(program, tensors, strict=False)
+    except AutoplanError:
+        raise
+    except Exception as error:
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> UnsupportedModelError:
+    where = line_of_error(error)
+    at = f" at {where}" if where else ""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return UnsupportedModelError(
+            f"the forward{at} branches on the value of a tensor, which cannot be traced; "
+            "use torch.where or torch.cond"
+        )
+    lines = str(error).strip().splitlines() or [""]
+    return UnsupportedModelError(
+        f"tracing failed{at}: {type(error).__name__}: {lines[0][:200]}; "
+        "check that the model runs on the example inputs in eager mode"
+    )
