@@ -1,0 +1,82 @@
+"""What a rule is: from one call of an operator to its equation, and to its local arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoplan.sharding.equation import Dims, Equation, Shape
+from autoplan.trace.graph import Arg, OpNode, TensorMeta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One call of an operator: the node and the metas of its tensor operands."""
+
+    node: OpNode
+    inputs: tuple[TensorMeta, ...]
+
+    @property
+    def outputs(self) -> tuple[TensorMeta, ...]:
+        return self.node.outputs
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the operands."""
+        return tuple(meta.shape for meta in self.inputs)
+
+    @property
+    def output_shapes(self) -> tuple[Shape, ...]:
+        return tuple(meta.shape for meta in self.outputs)
+
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
+        """The argument at position ``index`` or passed as ``name``."""
+        if index < len(self.node.args):
+            return self.node.args[index]
+        return dict(self.node.kwargs).get(name, default)
+
+    def dim(self, index: int, name: str = "dim", default: int = 0) -> int:
+        """A dim argument of the first operand, counted from the left."""
+        return self.argument(index, name, default) % max(len(self.shapes[0]), 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpRule:
+    """How one operator splits.
+
+    Attributes:
+        equation: of a call; None when every rank must compute the whole operator.
+        size_argument: index of an argument that is the whole shape of the output, superseded by
+            the local shape when the call runs on shards.
+        local_arguments: for other arguments that hold sizes: new positional arguments, by index,
+            from the call and the local shapes of its outputs.
+    """
+
+    equation: Callable[[Call], Equation | None]
+    size_argument: int | None = None
+    local_arguments: Callable[[Call, Sequence[Shape]], Mapping[int, Arg]] | None = None
+
+
+def letters(shape: Shape) -> Dims:
+    """One letter per dim, named by its position; none for a dim of size one."""
+    return tuple(() if size == 1 else (f"d{dim}",) for dim, size in enumerate(shape))
+
+
+def sizes(shape: Shape) -> dict[str, int]:
+    """Extents of the ``letters`` of a shape."""
+    return {f"d{dim}": size for dim, size in enumerate(shape)}
+
+
+def broadcast(operand: Shape, result: Shape) -> Dims:
+    """Letters of an operand that is broadcast to ``result``, whose letters are ``letters``."""
+    offset = len(result) - len(operand)
+    return tuple(
+        (f"d{dim + offset}",) if size != 1 and size == result[dim + offset] else ()
+        for dim, size in enumerate(operand)
+    )
+
+
+def names(dims: Sequence[int]) -> frozenset[str]:
+    """The letters of these dims."""
+    return frozenset(f"d{dim}" for dim in dims)

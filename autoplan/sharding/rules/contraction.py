@@ -1,0 +1,58 @@
+"""Matrix products: sums over a shared letter."""
+
+from __future__ import annotations
+
+from autoplan.sharding.equation import Equation, equation
+from autoplan.sharding.rules.base import Call, OpRule
+
+
+def _linear(call: Call) -> Equation:
+    if len(call.inputs) == 3:
+        text, additive = "... k, n k, n -> ... n", (2,)
+    else:
+        text, additive = "... k, n k -> ... n", ()
+    return equation(text, call.shapes, call.output_shapes, additive=additive)
+
+
+def _addmm(call: Call) -> Equation:
+    bias = "m n" if len(call.shapes[0]) == 2 else "n"
+    return equation(f"{bias}, m k, k n -> m n", call.shapes, call.output_shapes, additive=(0,))
+
+
+def _baddbmm(call: Call) -> Equation:
+    bias = " ".join("bmn"[3 - len(call.shapes[0]) :])
+    return equation(
+        f"{bias}, b m k, b k n -> b m n", call.shapes, call.output_shapes, additive=(0,)
+    )
+
+
+def _matmul(call: Call) -> Equation:
+    left, right = (len(shape) for shape in call.shapes)
+    first = "k" if left == 1 else "... m k"
+    second = "k" if right == 1 else "... k n"
+    rows = "m" if left > 1 else ""
+    columns = "n" if right > 1 else ""
+    lead = "..." if max(left, right) > 2 else ""
+    if not lead:
+        first, second = first.replace("... ", ""), second.replace("... ", "")
+    return equation(
+        f"{first}, {second} -> {lead} {rows} {columns}", call.shapes, call.output_shapes
+    )
+
+
+def _mm(call: Call) -> Equation:
+    return equation("m k, k n -> m n", call.shapes, call.output_shapes)
+
+
+def _bmm(call: Call) -> Equation:
+    return equation("b m k, b k n -> b m n", call.shapes, call.output_shapes)
+
+
+RULES = {
+    "aten.linear.default": OpRule(equation=_linear),
+    "aten.addmm.default": OpRule(equation=_addmm),
+    "aten.baddbmm.default": OpRule(equation=_baddbmm),
+    "aten.matmul.default": OpRule(equation=_matmul),
+    "aten.mm.default": OpRule(equation=_mm),
+    "aten.bmm.default": OpRule(equation=_bmm),
+}

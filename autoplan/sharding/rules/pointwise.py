@@ -1,0 +1,86 @@
+"""Operators that compute every element from the elements at the same place of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoplan.sharding.equation import Equation
+from autoplan.sharding.rules.base import Call, OpRule, broadcast, letters, sizes
+from autoplan.trace.graph import Ref
+
+_Groups = tuple[frozenset[int], ...]
+
+_FLOATS = ("float64", "float32", "bfloat16", "float16")
+
+
+def _never(call: Call) -> _Groups:
+    return ()
+
+
+def _first(call: Call) -> _Groups:
+    return (frozenset({0}),)
+
+
+def _cast(call: Call) -> _Groups:
+    """Casts keep sums unless they round to integers or to truth values."""
+    source, target = call.inputs[0].dtype, call.outputs[0].dtype
+    if target == "bool" or source == "bool":
+        return ()
+    return _first(call) if target in _FLOATS or source not in _FLOATS else ()
+
+
+def _product(call: Call) -> _Groups:
+    return tuple(frozenset({position}) for position in range(len(call.inputs)))
+
+
+def _quotient(call: Call) -> _Groups:
+    return _first(call) if isinstance(call.node.args[0], Ref) else ()
+
+
+def _sum(call: Call) -> _Groups:
+    return (frozenset({0, 1}),) if len(call.inputs) == 2 else ()
+
+
+def pointwise(linear: Callable[[Call], _Groups] = _never) -> OpRule:
+    """The rule of an elementwise operator; ``linear`` gives the operands it is linear in."""
+
+    def equation(call: Call) -> Equation:
+        result = call.outputs[0].shape
+        return Equation(
+            inputs=tuple(broadcast(shape, result) for shape in call.shapes),
+            outputs=(letters(result),) * len(call.outputs),
+            sizes=sizes(result),
+            linear=linear(call),
+        )
+
+    return OpRule(equation=equation)
+
+
+_NONLINEAR = """
+    abs.default add.Scalar bitwise_and.Tensor bitwise_not.default bitwise_or.Tensor ceil.default
+    clamp.default clamp.Tensor clamp_max.default clamp_min.default cos.default div.Tensor_mode
+    dropout.default elu.default eq.Scalar eq.Tensor erf.default exp.default floor.default
+    floor_divide.default full_like.default ge.Scalar ge.Tensor gelu.default gt.Scalar gt.Tensor
+    hardtanh.default isnan.default isinf.default le.Scalar le.Tensor leaky_relu.default
+    log.default log1p.default log_sigmoid.default logical_and.default logical_not.default
+    logical_or.default lt.Scalar lt.Tensor masked_fill.Scalar masked_fill.Tensor maximum.default
+    minimum.default mish.default ne.Scalar ne.Tensor ones_like.default pow.Scalar
+    pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default relu.default relu6.default
+    remainder.Scalar round.default rsqrt.default rsub.Scalar rsub.Tensor sigmoid.default
+    sign.default silu.default sin.default softplus.default sqrt.default square.default
+    sub.Scalar tanh.default where.self where.ScalarOther where.ScalarSelf zeros_like.default
+"""
+_LINEAR = "alias.default clone.default contiguous.default detach.default neg.default"
+_CASTS = "to.dtype to.dtype_layout to.device _to_copy.default"
+
+RULES = {
+    **{f"aten.{name}": pointwise() for name in _NONLINEAR.split()},
+    **{f"aten.{name}": pointwise(_first) for name in _LINEAR.split()},
+    **{f"aten.{name}": pointwise(_cast) for name in _CASTS.split()},
+    "aten.add.Tensor": pointwise(_sum),
+    "aten.sub.Tensor": pointwise(_sum),
+    "aten.mul.Tensor": pointwise(_product),
+    "aten.mul.Scalar": pointwise(_product),
+    "aten.div.Tensor": pointwise(_quotient),
+    "aten.div.Scalar": pointwise(_quotient),
+}

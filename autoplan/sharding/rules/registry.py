@@ -1,0 +1,25 @@
+"""All rules, by the operator they are for."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from autoplan.sharding.equation import Equation
+from autoplan.sharding.rules import contraction, pointwise, view
+from autoplan.sharding.rules.base import Call, OpRule
+from autoplan.trace.graph import OpGraph, OpNode
+
+RULES: MappingProxyType[str, OpRule] = MappingProxyType(
+    {**contraction.RULES, **pointwise.RULES, **view.RULES}
+)
+
+
+def call_of(node: OpNode, graph: OpGraph) -> Call:
+    """The call of a node, with the metas of its operands."""
+    return Call(node=node, inputs=tuple(graph.meta(ref) for ref in node.operands))
+
+
+def equation_of(node: OpNode, graph: OpGraph) -> Equation | None:
+    """The equation of a call; None for an unknown operator or one that must run whole."""
+    rule = RULES.get(node.target)
+    return rule.equation(call_of(node, graph)) if rule and node.kind == "call" else None
