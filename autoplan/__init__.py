@@ -1,1 +1,67 @@
-"""autoplan: plans, explains and runs the parallel training of PyTorch models."""
+"""autoplan: plans, explains and runs the parallel training of PyTorch models.
+
+The public names below are imported when they are first used, so that the command line answers at
+once and PyTorch is loaded only by what needs it. ``autoplan.plan`` is the function; the module of
+the same name is read with ``from autoplan.plan import Plan``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoplan.api import compile, load_plan, plan, print_report, save_plan
+    from autoplan.errors import (
+        AutoplanError,
+        CheckpointError,
+        InfeasibleError,
+        PlanError,
+        ProfileError,
+        UnsupportedModelError,
+    )
+    from autoplan.plan import Plan
+    from autoplan.runtime import ParallelModule
+
+# Importing a module binds its name here, once and for all: get that over, and free the name for
+# the function.
+import_module("autoplan.plan")
+del globals()["plan"]
+
+_HOMES = {
+    "compile": "api",
+    "load_plan": "api",
+    "plan": "api",
+    "print_report": "api",
+    "save_plan": "api",
+    "AutoplanError": "errors",
+    "CheckpointError": "errors",
+    "InfeasibleError": "errors",
+    "PlanError": "errors",
+    "ProfileError": "errors",
+    "UnsupportedModelError": "errors",
+    "Plan": "plan",
+    "ParallelModule": "runtime",
+}
+
+__all__ = [
+    "AutoplanError",
+    "CheckpointError",
+    "InfeasibleError",
+    "ParallelModule",
+    "Plan",
+    "PlanError",
+    "ProfileError",
+    "UnsupportedModelError",
+    "compile",
+    "load_plan",
+    "plan",
+    "print_report",
+    "save_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autoplan' has no attribute {name!r}")
+    found = getattr(import_module(f"autoplan.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -29,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the report.")]
@@ -37,8 +38,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 @app.command()
 def plan(
     model: Annotated[
-        str, typer.Argument(help="A name from `autoplan models`, a config.json, or pkg.mod:factory.")
+        str,
+        typer.Argument(help="A name from `autoplan models`, a config.json, or pkg.mod:factory."),
     ],
+    *,
     cluster: Annotated[str, typer.Option(help="A name from `autoplan clusters`, or a TOML file.")],
     global_batch: Annotated[int, typer.Option(help="Samples per optimizer step.")],
     nodes: Annotated[int, typer.Option(help="Nodes used.")] = 1,

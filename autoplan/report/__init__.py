@@ -1,1 +1,1 @@
-"""Shows a plan to people (``text``) and to programs (``summary``); nothing is computed anew here."""
+"""Shows a plan to people (``text``) and to programs (``summary``); computes nothing anew."""

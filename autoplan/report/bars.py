@@ -32,7 +32,9 @@ class Bar:
         if options.ascii_only:
             text = "#" * max(round(filled), 1 if self._fraction > 0 else 0)
         else:
-            text = "█" * whole + (_EIGHTHS[max(part, 0 if whole else 1)] if part or not whole else "")
+            text = "█" * whole + (
+                _EIGHTHS[max(part, 0 if whole else 1)] if part or not whole else ""
+            )
         yield Segment(" " * start)
         yield Segment(text[: width - start] if start < width else "", self._style)
 

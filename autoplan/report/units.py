@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def seconds(value_s: float) -> str:
     """``0.01234`` as ``12.3 ms``; zero as ``0 s``."""
-    return _scaled(value_s, _SECONDS, "0 s") if value_s else "0 s"
+    return _scaled(value_s, _SECONDS, f"{value_s:.1e} s") if value_s else "0 s"
 
 
 def nbytes(value: float) -> str:
@@ -23,17 +23,19 @@ def count(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``0.123`` as ``12 %``; one more digit below ten, ``0 %`` only for zero."""
-    if fraction and abs(fraction) < 0.0005:
+    """``0.126`` as ``13 %``, ``0.034`` as ``3.4 %``; ``0 %`` only for zero."""
+    if fraction == 0:
+        return "0 %"
+    if abs(fraction) < 0.0005:
         return "< 0.1 %"
-    return f"{fraction:.0%}".replace("%", " %") if fraction >= 0.1 else f"{100 * fraction:.1f} %"
+    return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{100 * fraction:.1f} %"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...], small: str) -> str:
     for size, unit in units:
         if abs(value) >= size * 0.9995:
             return f"{_digits(value / size)} {unit}"
-    return f"{_digits(value / units[-1][0])} {units[-1][1]}" if units is _SECONDS else small
+    return small
 
 
 def _digits(value: float) -> str:

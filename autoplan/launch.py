@@ -1,0 +1,135 @@
+"""Under ``torchrun``: the process group, the cluster we run on, and one plan for all ranks.
+
+Rank 0 plans and broadcasts the plan as JSON; every rank then compares a hash of what it holds with
+all others, so that no rank starts a collective that another does not know of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from autoplan import errors, plan_io
+from autoplan.plan import Plan
+from hardware_profiles.load import load, names
+
+
+def start_process_group() -> None:
+    """Joins the process group that ``torchrun`` describes, unless the program has done so.
+
+    NCCL and the rank's own GPU when there are GPUs, gloo otherwise. Without ``torchrun`` the
+    process is a group of one.
+    """
+    if dist.is_initialized():
+        return
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    backend = "nccl" if on_gpu else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def local_shape() -> tuple[int, int]:
+    """Nodes, and ranks on each node."""
+    world = dist.get_world_size()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    return (world // local, local) if world % local == 0 else (1, world)
+
+
+def local_cluster() -> str:
+    """Name of the profile of the devices that this process runs on.
+
+    Raises:
+        PlanError: GPUs that no profile describes.
+    """
+    if not torch.cuda.is_available():
+        return "cpu-gloo"
+    device = torch.cuda.get_device_name()
+    memory_bytes = torch.cuda.get_device_properties(0).total_memory
+    for name in names():
+        spec = load(name).device
+        if matches(spec.name, spec.memory_bytes, device, memory_bytes):
+            return name
+    raise errors.PlanError(
+        f"no profile describes {device}; pass cluster= one of {', '.join(names())} or a .toml file"
+    )
+
+
+def matches(profile: str, profile_bytes: int, device: str, device_bytes: int) -> bool:
+    """Whether a profile's device is the one that the driver reports.
+
+    Compares the model number (``H100``), the variants that change the links, and the memory size.
+    """
+    wanted, found = _words(profile), _words(device)
+    model = next((word for word in wanted if any(map(str.isdigit, word))), None)
+    same_links = all((variant in wanted) == (variant in found) for variant in ("pcie", "nvl"))
+    return model in found and same_links and abs(profile_bytes - device_bytes) < device_bytes / 10
+
+
+def agree(make: Callable[[], Plan]) -> Plan:
+    """Rank 0's plan on every rank.
+
+    Args:
+        make: makes or reads the plan; called on rank 0 alone.
+
+    Raises:
+        AutoplanError: whatever ``make`` raised, on every rank.
+        PlanError: the ranks hold different plans.
+    """
+    first = dist.get_rank() == 0
+    letter = json.loads(_broadcast(_attempt(make) if first else ""))
+    if "error" in letter:
+        raise getattr(errors, letter["error"])(letter["message"])
+    plan = plan_io.from_json(letter["plan"])
+    _check_same(plan_io.to_json(plan))
+    return plan
+
+
+def _attempt(make: Callable[[], Plan]) -> str:
+    try:
+        return json.dumps({"plan": plan_io.to_json(make())})
+    except errors.AutoplanError as error:
+        return json.dumps({"error": type(error).__name__, "message": str(error)})
+    except Exception as error:
+        message = f"planning failed on rank 0 with {type(error).__name__}: {error}"
+        _broadcast(json.dumps({"error": errors.PlanError.__name__, "message": message}))
+        raise
+
+
+def _broadcast(text: str) -> str:
+    """Rank 0's text on every rank, as bytes in a tensor, since no message may be a pickle."""
+    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    content = torch.frombuffer(bytearray(text.encode()) or bytearray(1), dtype=torch.uint8)
+    size = torch.tensor([len(content)], device=device)
+    dist.broadcast(size, src=0)
+    buffer = (
+        content.to(device) if dist.get_rank() == 0 else size.new_empty(int(size), dtype=torch.uint8)
+    )
+    dist.broadcast(buffer, src=0)
+    return bytes(buffer.cpu().tolist()).decode()
+
+
+def _check_same(text: str) -> None:
+    digest = hashlib.sha256(text.encode()).digest()
+    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    mine = torch.tensor(list(digest), dtype=torch.uint8, device=device)
+    all_digests = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_digests, mine)
+    odd = [rank for rank, other in enumerate(all_digests) if not torch.equal(other, all_digests[0])]
+    if odd:
+        raise errors.PlanError(
+            f"rank {odd[0]} holds another plan than rank 0; run the same autoplan on every rank"
+        )
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]

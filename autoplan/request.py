@@ -1,0 +1,112 @@
+"""Turns what a user asks for into a ``Job``, refusing by name what no planner could satisfy.
+
+Nothing here looks at the model; what depends on it (heads, layers) is the planner's to refuse.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+from autoplan.errors import PlanError, ProfileError
+from autoplan.job import Job, ModelSource, Pins, Precision
+from hardware_profiles.load import ProfileFault, load
+from hardware_profiles.spec import ClusterSpec
+
+PIN_NAMES = tuple(field.name for field in fields(Pins))
+RECOMPUTE = ("none", "full")
+
+
+def load_cluster(name_or_path: str | Path) -> ClusterSpec:
+    """The profile of a cluster.
+
+    Raises:
+        ProfileError: unknown or malformed.
+    """
+    try:
+        return load(name_or_path)
+    except ProfileFault as fault:
+        raise ProfileError(str(fault)) from None
+
+
+def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
+    """Pins from names and values, which may be text.
+
+    Raises:
+        PlanError: an unknown name, or a value that the pin cannot take.
+    """
+    if isinstance(values, Pins):
+        return values
+    read: dict[str, int | str] = {}
+    for name, value in (values or {}).items():
+        _check_known("pin", name, PIN_NAMES)
+        read[name] = _recompute(value) if name == "recompute" else _integer(name, value)
+    return Pins(**read)  # pyright: ignore[reportArgumentType]
+
+
+def make_job(
+    source: ModelSource,
+    cluster: ClusterSpec,
+    *,
+    profile: str,
+    nodes: int,
+    gpus_per_node: int | None,
+    global_batch: int,
+    precision: str,
+    optimizer: str,
+    pins: Pins,
+) -> Job:
+    """The job, on all devices of a node unless ``gpus_per_node`` says how many.
+
+    Args:
+        profile: name or path under which ``cluster`` was loaded.
+
+    Raises:
+        PlanError: more devices than the cluster has, or a value that makes no sense.
+    """
+    devices = cluster.gpus_per_node if gpus_per_node is None else gpus_per_node
+    _check_range("--nodes", nodes, cluster.max_nodes, f"nodes of {cluster.name}")
+    _check_range("--gpus-per-node", devices, cluster.gpus_per_node, f"devices of {cluster.name}")
+    if global_batch < 1:
+        raise PlanError(f"global batch {global_batch}: give at least one sample a step")
+    _check_known("precision", precision, get_args(Precision))
+    return Job(
+        model=source,
+        cluster=profile,
+        nodes=nodes,
+        gpus_per_node=devices,
+        global_batch=global_batch,
+        precision=precision,  # pyright: ignore[reportArgumentType]
+        optimizer=optimizer,
+        pins=pins,
+    )
+
+
+def _check_range(option: str, value: int, most: int, what: str) -> None:
+    if not 1 <= value <= most:
+        raise PlanError(f"{option} {value}: the {what} are 1 to {most}")
+
+
+def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+    known = tuple(known)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise PlanError(f"unknown {what} {name!r}; {hint}choose from {', '.join(known)}")
+
+
+def _recompute(value: int | str) -> str:
+    if value not in RECOMPUTE:
+        raise PlanError(f"pin recompute={value}: choose from {', '.join(RECOMPUTE)}")
+    return str(value)
+
+
+def _integer(name: str, value: int | str) -> int:
+    smallest, largest = (0, 3) if name == "zero" else (1, 10**6)
+    text = str(value)
+    if not (text.isascii() and text.isdecimal() and smallest <= int(text) <= largest):
+        raise PlanError(f"pin {name}={value}: expected a number from {smallest} to {largest}")
+    return int(text)
