@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autoplan.trace import huggingface
 from autoplan.trace.batch_sizes import BATCHES, mark_batch_dims
+from autoplan.trace.blocks import find_blocks
 from autoplan.trace.clean import clean
 from autoplan.trace.clone import clone_on_fakes
 from autoplan.trace.convert import convert
@@ -74,7 +75,7 @@ def capture(
     tied = traces[0].tied
     return OpGraph(
         nodes=nodes,
-        blocks=(),
+        blocks=find_blocks(nodes, output),
         output=output,
         batch=BATCHES[0],
         tied=tied,

@@ -1,0 +1,168 @@
+"""Finds the repeated blocks of a graph: modules that do the same computation on other parameters.
+
+A module is a candidate when its calls are contiguous, more than one, and contain a contraction.
+Candidates are the same when their operators, arguments, shapes, dtypes, wiring, parameters by
+relative name and kept tensors are equal. Groups of four or more go first and the outermost wins, so
+that two equal towers of layers give blocks of layers; then groups of two or three in what is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autoplan.trace.graph import Arg, Block, OpNode, Ref, SavedTensor
+
+_GROUP_SIZES = (4, 2)
+_STORED = ("parameter", "buffer", "constant")
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The calls ``[start, stop)`` of one module."""
+
+    path: str
+    start: int
+    stop: int
+
+    def overlaps(self, other: _Span) -> bool:
+        return self.start < other.stop and other.start < self.stop
+
+
+def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
+    """The blocks of a graph whose nodes are in final order and under final names."""
+    calls = [node for node in nodes if node.kind == "call"]
+    reader = _Reader(calls, {node.name: node for node in nodes}, output)
+    alike = _alike(calls)
+    chosen: dict[_Span, str] = {}
+    for least in _GROUP_SIZES:
+        for spans in alike:
+            free = [s for s in spans if not any(s.overlaps(taken) for taken in chosen)]
+            for group in reader.equal(free) if len(free) >= least else ():
+                if len(group) >= least:
+                    chosen.update(dict.fromkeys(group, group[0].path))
+    return tuple(
+        reader.block(span, chosen[span]) for span in sorted(chosen, key=lambda span: span.start)
+    )
+
+
+def _alike(calls: Sequence[OpNode]) -> list[list[_Span]]:
+    """Candidate modules with equal sequences of operators, outermost first."""
+    groups: dict[tuple[str, ...], list[_Span]] = defaultdict(list)
+    for span in _spans(calls):
+        targets = tuple(node.target for node in calls[span.start : span.stop])
+        groups[targets].append(span)
+    repeated = [spans for spans in groups.values() if len(spans) > 1]
+    return sorted(repeated, key=lambda spans: (min(s.path.count(".") for s in spans), spans[0].start))
+
+
+def _spans(calls: Sequence[OpNode]) -> Iterator[_Span]:
+    positions: dict[str, list[int]] = defaultdict(list)
+    for index, node in enumerate(calls):
+        for path in _prefixes(node.module):
+            positions[path].append(index)
+    for path, found in positions.items():
+        contiguous = found[-1] - found[0] + 1 == len(found)
+        if contiguous and len(found) > 1 and any(calls[index].flops for index in found):
+            yield _Span(path, found[0], found[-1] + 1)
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+class _Reader:
+    """Reads spans of a graph: their structure, and what they exchange with the rest."""
+
+    def __init__(self, calls: Sequence[OpNode], by_name: dict[str, OpNode], output: Ref):
+        self.calls = calls
+        self.by_name = by_name
+        self.position = {node.name: index for index, node in enumerate(calls)}
+        self.last_read: dict[Ref, int] = {output: len(calls)}
+        for index, node in enumerate(calls):
+            for ref in node.operands:
+                self.last_read[ref] = max(self.last_read.get(ref, 0), index)
+
+    def equal(self, spans: Iterable[_Span]) -> list[list[_Span]]:
+        """Groups of spans with equal structure, in the order of execution."""
+        groups: dict[tuple, list[_Span]] = defaultdict(list)
+        for span in spans:
+            groups[self.structure(span)].append(span)
+        return list(groups.values())
+
+    def structure(self, span: _Span) -> tuple:
+        """What must be equal for two modules to be the same computation."""
+        seen: dict[Ref, int] = {}
+        rows = tuple(self._row(node, span, seen) for node in self.calls[span.start : span.stop])
+        left = tuple((self._inside(ref.node, span), ref.index) for ref in self._outputs(span))
+        return rows, left
+
+    def _row(self, node: OpNode, span: _Span, seen: dict[Ref, int]) -> tuple:
+        operands = node.operands
+        return (
+            node.target,
+            node.module[len(span.path) :],
+            self._arg(node.args, span, seen),
+            self._arg(tuple(value for _, value in node.kwargs), span, seen),
+            tuple(key for key, _ in node.kwargs),
+            node.outputs,
+            tuple(None if ref is None else operands.index(ref) for ref in node.alias_of),
+            node.flops,
+            node.backward_flops,
+            tuple(self._kept(kept, span) for kept in node.saved),
+        )
+
+    def _arg(self, arg: Arg, span: _Span, seen: dict[Ref, int]) -> object:
+        if isinstance(arg, tuple):
+            return tuple(self._arg(item, span, seen) for item in arg)
+        if not isinstance(arg, Ref):
+            return type(arg).__name__, repr(arg)
+        inside = self._inside(arg.node, span)
+        if inside is not None:
+            return "inner", inside, arg.index
+        source = self.by_name[arg.node]
+        meta = source.outputs[arg.index]
+        if source.kind in _STORED:
+            return source.kind, _relative(source.name, span.path), source.args, meta
+        return "outer", seen.setdefault(arg, len(seen)), meta
+
+    def _kept(self, kept: SavedTensor, span: _Span) -> tuple:
+        source = kept.source
+        origin = None if source is None else (self._inside(source.node, span), source.index)
+        if origin is not None and origin[0] is None:
+            origin = "outer"
+        return origin, kept.operand, kept.nbytes, kept.per_sample
+
+    def _inside(self, name: str, span: _Span) -> int | None:
+        position = self.position.get(name, -1)
+        return position - span.start if span.start <= position < span.stop else None
+
+    def _outputs(self, span: _Span) -> Iterator[Ref]:
+        for node in self.calls[span.start : span.stop]:
+            for index in range(len(node.outputs)):
+                ref = Ref(node.name, index)
+                if self.last_read.get(ref, 0) >= span.stop:
+                    yield ref
+
+    def block(self, span: _Span, kind: str) -> Block:
+        """The block of one span."""
+        nodes = self.calls[span.start : span.stop]
+        outside = dict.fromkeys(
+            ref for node in nodes for ref in node.operands if self._inside(ref.node, span) is None
+        )
+        stored = [ref.node for ref in outside if self.by_name[ref.node].kind in _STORED]
+        return Block(
+            path=span.path,
+            kind=kind,
+            nodes=tuple(node.name for node in nodes),
+            inputs=tuple(ref for ref in outside if self.by_name[ref.node].kind not in _STORED),
+            parameters=tuple(dict.fromkeys(stored)),
+            outputs=tuple(self._outputs(span)),
+        )
+
+
+def _relative(name: str, path: str) -> str:
+    return name[len(path) :] if name.startswith((f"{path}.", f"{path}/")) else f"={name}"
