@@ -62,7 +62,7 @@ def solve(problem: Problem, *, relative_gap: float = RELATIVE_GAP) -> Solution |
 
 
 def relaxed_bound_s(problem: Problem) -> float:
-    """A lower bound of the time from the linear relaxation; infinite when even that is infeasible."""
+    """A lower bound of the time: the linear relaxation; infinite when that is infeasible."""
     result = _run(_Program(problem, integer=False).model, RELATIVE_GAP)
     return math.inf if result is None else result.objective_value() * TIME_UNIT_S
 
@@ -95,7 +95,6 @@ class _Program:
             self.memory += [(c.memory_pages, x) for c, x in zip(node.choices, s, strict=True)]
         for tensor in problem.tensors:
             self._tensor(tensor)
-        self.peak: mathopt.Variable | None = None
         if problem.limit_pages is not None:
             self._memory(problem, problem.limit_pages)
         for overlap in problem.overlaps:
@@ -142,23 +141,53 @@ class _Program:
         return shared
 
     def _memory(self, problem: Problem, limit: int) -> None:
-        """Every page, and the peak of what is live for a moment, within the limit."""
+        """The limit at both moments: the backward, and the optimizer's step."""
         groups: dict[str, _Terms] = defaultdict(list)
+        kept: _Terms = []
         for storage in problem.storages:
             held = self._held(storage.holders)
-            self.memory += [(storage.kept_pages, x) for x in held]
+            kept += [(storage.kept_pages, x) for x in held]
             groups[storage.group] += [(storage.transient_pages, x) for x in held]
+        peaks = [self._transient(problem, groups)]
+        for peak in problem.peaks:
+            terms = [
+                [
+                    (w, x)
+                    for v, weights in group
+                    for w, x in zip(weights, self.taken[v], strict=True)
+                ]
+                for group in peak.groups
+            ]
+            peaks.append(self._largest(terms))
+        step = [
+            (c.step_pages, x)
+            for node, s in zip(problem.nodes, self.taken, strict=True)
+            for c, x in zip(node.choices, s, strict=True)
+        ]
+        upper = float(limit - problem.fixed_pages)
+        self._row([*self.memory, *kept, *((1.0, peak) for peak in peaks)], upper=upper)
+        if any(weight for weight, _ in step):
+            self._row([*self.memory, *step], upper=upper)
+
+    def _transient(self, problem: Problem, groups: dict[str, _Terms]) -> mathopt.Variable:
+        """Pages of the largest operator at work or block recomputed.
+
+        Every assignment reaches ``floor``, so operators that never exceed it need no row.
+        """
         floor = max((min(c.transient_pages for c in n.choices) for n in problem.nodes), default=0)
-        peak = self.model.add_variable(lb=float(floor))
+        terms = list(groups.values())
         for node, s in zip(problem.nodes, self.taken, strict=True):
             if max(c.transient_pages for c in node.choices) > floor:
-                groups[f"node {node.name}"] = [
-                    (c.transient_pages, x) for c, x in zip(node.choices, s, strict=True)
-                ]
-        for terms in groups.values():
+                terms.append([(c.transient_pages, x) for c, x in zip(node.choices, s, strict=True)])
+        return self._largest(terms, floor)
+
+    def _largest(self, sums: Iterable[_Terms], floor: int = 0) -> mathopt.Variable:
+        """A variable no smaller than any of these sums."""
+        largest = self.model.add_variable(lb=float(floor))
+        for terms in sums:
             if any(weight for weight, _ in terms):
-                self._row([(1.0, peak)] + [(-weight, x) for weight, x in terms], lower=0.0)
-        self._row([*self.memory, (1.0, peak)], upper=float(limit - problem.fixed_pages))
+                self._row([(1.0, largest)] + [(-weight, x) for weight, x in terms], lower=0.0)
+        return largest
 
     def _held(self, holders: Iterable[tuple[int, frozenset[int]]]) -> list[mathopt.Variable]:
         """Variables that add up to one when any holder keeps the storage."""

@@ -9,12 +9,14 @@ where a pair (q, p) is *used* on tensor t if its producer leaves it in class q a
 reader wants class p: readers with equal wishes share one conversion. Messages o that run beside
 compute are exposed by ``max(floor * messages, messages - window)``, both sums over choices.
 
-The memory, in pages, is
+The memory, in pages, is that of the worse of two moments, the backward and the optimizer's step:
 
-    fixed + sum_v memory(c_v) + sum_s kept(s) + max(largest transient(c_v), largest group)
+    fixed + sum_v memory(c_v) + max(sum_s kept(s) + transient + sum of peaks, sum_v step(c_v))
+    transient = max(largest transient(c_v), largest group of storages)
 
-over the storages s with at least one *holder*, and ``group`` the transient pages of the kept
-storages that share a group (the block being recomputed). Pages are rounded up, never down.
+over the storages s with at least one *holder*; a group are the transient pages of the storages
+that live together (the block being recomputed). A peak is the largest of several sums over choices
+(the blocks whose weights are gathered). Pages are rounded up, never down.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ def pages(nbytes: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One way to run a node: its time, the pages it keeps, and those it needs while it runs."""
+    """One way to run a node: its time, the pages it always needs, those while it runs, and those
+    at the optimizer's step."""
 
     label: str
     time_s: float = 0.0
     memory_pages: int = 0
     transient_pages: int = 0
+    step_pages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +90,14 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """The largest of several groups; a group adds up pages for every choice of its nodes."""
+
+    name: str
+    groups: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
     """Messages beside compute; both are seconds for every choice of the nodes listed.
 
@@ -108,6 +120,7 @@ class Problem:
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]
     storages: tuple[Storage, ...] = ()
+    peaks: tuple[Peak, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     fixed_s: float = 0.0
     fixed_pages: int = 0
@@ -144,12 +157,30 @@ def exposed_of(overlap: Overlap, choices: Sequence[int]) -> float:
 
 
 def memory_of(problem: Problem, choices: Sequence[int]) -> int:
-    """Pages of an assignment."""
+    """Pages of an assignment at the worse of the two moments."""
     taken = [node.choices[c] for node, c in zip(problem.nodes, choices, strict=True)]
-    held = [s for s in problem.storages if any(choices[v] in keep for v, keep in s.holders)]
+    always = problem.fixed_pages + sum(choice.memory_pages for choice in taken)
+    backward = sum(s.kept_pages for s in held_storages(problem, choices))
+    backward += transient_of(problem, choices)
+    backward += sum(peak_of(peak, choices) for peak in problem.peaks)
+    return always + max(backward, sum(choice.step_pages for choice in taken))
+
+
+def held_storages(problem: Problem, choices: Sequence[int]) -> tuple[Storage, ...]:
+    """The storages that some holder keeps."""
+    return tuple(s for s in problem.storages if any(choices[v] in keep for v, keep in s.holders))
+
+
+def transient_of(problem: Problem, choices: Sequence[int]) -> int:
+    """Pages of the largest short-lived thing: one operator at work, or one block recomputed."""
     groups: dict[str, int] = {}
-    for storage in held:
+    for storage in held_storages(problem, choices):
         groups[storage.group] = groups.get(storage.group, 0) + storage.transient_pages
-    peak = max([c.transient_pages for c in taken] + list(groups.values()), default=0)
-    kept = sum(c.memory_pages for c in taken) + sum(s.kept_pages for s in held)
-    return problem.fixed_pages + kept + peak
+    taken = (node.choices[c] for node, c in zip(problem.nodes, choices, strict=True))
+    return max([c.transient_pages for c in taken] + list(groups.values()), default=0)
+
+
+def peak_of(peak: Peak, choices: Sequence[int]) -> int:
+    """Pages of a peak's largest group."""
+    sums = (sum(pages_of[choices[v]] for v, pages_of in group) for group in peak.groups)
+    return max(sums, default=0)

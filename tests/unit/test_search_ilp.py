@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from autoplan.search.problem import (
     Choice,
     Node,
     Overlap,
+    Peak,
     Problem,
     Reader,
     Storage,
@@ -49,10 +51,10 @@ def _value(problem: Problem, choices: tuple[int, ...]) -> tuple[float, int]:
             if pair not in paid:
                 paid.add(pair)
                 time_s += tensor.conversion_s[pair[0]][pair[1]]
-    transient = {"": 0}
+    transient, kept = {"": 0}, 0
     for storage in problem.storages:
         if [v for v, keep in storage.holders if choices[v] in keep]:
-            memory += storage.kept_pages
+            kept += storage.kept_pages
             transient.setdefault(storage.group, 0)
             transient[storage.group] += storage.transient_pages
     for overlap in problem.overlaps:
@@ -60,7 +62,10 @@ def _value(problem: Problem, choices: tuple[int, ...]) -> tuple[float, int]:
         room = overlap.fixed_window_s + sum(t[choices[v]] for v, t in overlap.window_s)
         time_s += sent - room if sent - room > overlap.floor * sent else overlap.floor * sent
     peaks = [*transient.values(), *(choice.transient_pages for choice in picked)]
-    return time_s, memory + max(peaks)
+    kept += max(peaks)
+    for peak in problem.peaks:
+        kept += max(sum(table[choices[v]] for v, table in group) for group in peak.groups)
+    return time_s, memory + max(kept, sum(choice.step_pages for choice in picked))
 
 
 def random_problem(seed: int) -> Problem:
@@ -76,6 +81,7 @@ def random_problem(seed: int) -> Problem:
                     time_s=rng.randint(0, 50) * 1e-5,
                     memory_pages=rng.choice((0, rng.randint(0, 40))),
                     transient_pages=rng.choice((0, rng.randint(0, 30))),
+                    step_pages=rng.choice((0, rng.randint(0, 90))),
                 )
                 for c in range(size)
             ),
@@ -86,18 +92,20 @@ def random_problem(seed: int) -> Problem:
     storages = tuple(_random_storage(rng, k, sizes) for k in range(rng.randint(0, 4)))
     overlaps = tuple(_random_overlap(rng, k, sizes) for k in range(rng.randint(0, 2)))
     problem = Problem(
-        nodes=nodes, tensors=tensors, storages=storages, overlaps=overlaps,
-        fixed_s=rng.randint(0, 9) * 1e-5, fixed_pages=rng.randint(0, 9),
-    )  # fmt: skip
+        nodes=nodes,
+        tensors=tensors,
+        storages=storages,
+        peaks=tuple(_random_peak(rng, k, sizes) for k in range(rng.randint(0, 2))),
+        overlaps=overlaps,
+        fixed_s=rng.randint(0, 9) * 1e-5,
+        fixed_pages=rng.randint(0, 9),
+    )
     if rng.random() < 0.3:
         return problem
     everything = itertools.product(*(range(size) for size in sizes))
     reached = sorted(memory_of(problem, choices) for choices in everything)
     limit = reached[int(rng.random() ** 2 * (len(reached) - 1))] - (rng.random() < 0.15)
-    return Problem(
-        nodes=nodes, tensors=tensors, storages=storages, overlaps=overlaps,
-        fixed_s=problem.fixed_s, fixed_pages=problem.fixed_pages, limit_pages=limit,
-    )  # fmt: skip
+    return replace(problem, limit_pages=limit)
 
 
 def _random_tensor(rng: random.Random, producer: int, sizes: list[int]) -> Tensor:
@@ -138,6 +146,14 @@ def _random_storage(rng: random.Random, number: int, sizes: list[int]) -> Storag
     )
 
 
+def _random_peak(rng: random.Random, number: int, sizes: list[int]) -> Peak:
+    def group() -> tuple[tuple[int, tuple[int, ...]], ...]:
+        chosen = rng.sample(range(len(sizes)), k=rng.randint(1, 2))
+        return tuple((v, tuple(rng.randint(0, 30) for _ in range(sizes[v]))) for v in chosen)
+
+    return Peak(name=f"p{number}", groups=tuple(group() for _ in range(rng.randint(1, 3))))
+
+
 def _random_overlap(rng: random.Random, number: int, sizes: list[int]) -> Overlap:
     def seconds() -> tuple[tuple[int, tuple[float, ...]], ...]:
         chosen = rng.sample(range(len(sizes)), k=rng.randint(0, 3))
@@ -170,15 +186,7 @@ def test_equals_exhaustive_search(batch: int) -> None:
 def test_random_problems_cover_every_situation() -> None:
     problems = [random_problem(seed) for seed in range(CASES)]
     answers = [exhaustive(problem) for problem in problems]
-    unlimited = [
-        exhaustive(
-            Problem(
-                nodes=p.nodes, tensors=p.tensors, storages=p.storages, overlaps=p.overlaps,
-                fixed_s=p.fixed_s, fixed_pages=p.fixed_pages,
-            )
-        )
-        for p in problems
-    ]  # fmt: skip
+    unlimited = [exhaustive(replace(problem, limit_pages=None)) for problem in problems]
     assert answers.count(None) >= 10
     assert sum(a is not None and a > u for a, u in zip(answers, unlimited, strict=True)) >= 50
     assert sum(any(len(t.readers) > 1 for t in p.tensors) for p in problems) >= 100

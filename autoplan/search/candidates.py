@@ -1,0 +1,210 @@
+"""Which degrees, ZeRO stages and microbatches are worth planning for a job.
+
+A tensor-parallel degree is *admissible* when every operator with a real share of the model's work
+has a strategy that splits this work: otherwise each rank would repeat it. Nothing here knows an
+operator by name. What the user has pinned is honoured or refused with the values that would hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from autoplan.capabilities import ZERO_STAGES
+from autoplan.errors import PlanError
+from autoplan.job import Job
+from autoplan.sharding.strategies import Strategy
+from autoplan.trace.graph import OpGraph, OpNode
+
+HEAVY_SHARE = 0.01
+
+StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One mesh with its ZeRO stage and microbatch (samples per data-parallel rank)."""
+
+    dp: int
+    tp: int
+    zero: int
+    microbatch: int
+    num_microbatches: int
+
+
+def enumerate_candidates(
+    graph: OpGraph, job: Job, *, mixing: tuple[str, ...], strategies_of: StrategiesOf
+) -> tuple[Candidate, ...]:
+    """Every candidate that the job's pins, its batch and the model's sizes allow.
+
+    Args:
+        graph: the model; any batch.
+        job: the job; its pins narrow the list.
+        mixing: names of nodes whose result depends on the whole batch at once: they allow neither
+            data parallelism nor microbatches.
+        strategies_of: the strategies of a node on a ``tp`` axis of a given size.
+
+    Raises:
+        PlanError: when a pin cannot hold or no candidate is left.
+    """
+    _check_pins(job)
+    found = []
+    for tp in admissible_tp(graph, job, strategies_of):
+        dp = job.world_size // tp
+        if not _batch_allows(job, dp, mixing):
+            continue
+        for microbatch in _microbatches(job, dp, mixing):
+            for zero in _zero_stages(job, dp):
+                found.append(
+                    Candidate(
+                        dp=dp,
+                        tp=tp,
+                        zero=zero,
+                        microbatch=microbatch,
+                        num_microbatches=job.global_batch // (dp * microbatch),
+                    )
+                )
+    if not found:
+        raise PlanError(_why_none(graph, job, mixing, strategies_of))
+    return tuple(found)
+
+
+def admissible_tp(graph: OpGraph, job: Job, strategies_of: StrategiesOf) -> tuple[int, ...]:
+    """Tensor-parallel degrees, ascending, that agree with the pins and split all heavy work.
+
+    Raises:
+        PlanError: when the pins leave none.
+    """
+    world, pins = job.world_size, job.pins
+    wanted = pins.tp if pins.tp is not None else world // pins.dp if pins.dp is not None else None
+    heavy = _heavy_nodes(graph)
+    good = tuple(tp for tp in divisors(world) if _obstacle(heavy, tp, strategies_of) is None)
+    if wanted is None:
+        return good
+    if wanted in good:
+        return (wanted,)
+    node = _obstacle(heavy, wanted, strategies_of)
+    pin = f"tp={wanted}" if pins.tp is not None else f"dp={pins.dp} needs tp={wanted}, which"
+    raise PlanError(
+        f"{pin} cannot split {node.name if node else 'the model'}: its sizes do not divide into "
+        f"{wanted} equal parts; tp can be {_listed(good)}"
+    )
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    return tuple(d for d in range(1, number + 1) if number % d == 0)
+
+
+def _heavy_nodes(graph: OpGraph) -> tuple[OpNode, ...]:
+    """Nodes with more than ``HEAVY_SHARE`` of the work, corresponding ones of blocks as one."""
+    total = sum(node.flops for node in graph.nodes)
+    copies = {
+        name for blocks in graph.kinds.values() for block in blocks[1:] for name in block.nodes
+    }
+    weight = {name: len(graph.kinds[block.kind]) for name, block in graph.block_of.items()}
+    return tuple(
+        node
+        for node in graph.nodes
+        if node.name not in copies and node.flops * weight.get(node.name, 1) > HEAVY_SHARE * total
+    )
+
+
+def _obstacle(heavy: Iterable[OpNode], tp: int, strategies_of: StrategiesOf) -> OpNode | None:
+    """The first heavy node that no strategy splits over ``tp`` ranks."""
+    if tp == 1:
+        return None
+    for node in heavy:
+        if not any(strategy.splits_work for strategy in strategies_of(node, tp)):
+            return node
+    return None
+
+
+def _check_pins(job: Job) -> None:
+    pins, world = job.pins, job.world_size
+    names = {"pp": "pipeline", "cp": "context", "ep": "expert"}
+    for axis, word in names.items():
+        if (getattr(pins, axis) or 1) > 1:
+            raise PlanError(
+                f"{axis}={getattr(pins, axis)}: {word} parallelism is not available yet; "
+                f"use {axis}=1 or leave it out"
+            )
+    for axis in ("dp", "tp", "pp", "cp", "ep", "microbatch"):
+        value = getattr(pins, axis)
+        if value is not None and value < 1:
+            raise PlanError(
+                f"{axis}={value} is not a positive number; leave it out or use 1 or more"
+            )
+    for axis in ("dp", "tp"):
+        value = getattr(pins, axis)
+        if value is not None and world % value:
+            raise PlanError(
+                f"{axis}={value} does not divide the {world} GPUs; "
+                f"{axis} can be {_listed(divisors(world))}"
+            )
+    if pins.dp is not None and pins.tp is not None and pins.dp * pins.tp != world:
+        raise PlanError(
+            f"dp={pins.dp} times tp={pins.tp} is {pins.dp * pins.tp}, not the {world} GPUs; "
+            f"with dp={pins.dp} use tp={world // pins.dp}, with tp={pins.tp} use "
+            f"dp={world // pins.tp}"
+        )
+    stages = tuple(stage.stage for stage in ZERO_STAGES)
+    if pins.zero is not None and pins.zero not in stages:
+        raise PlanError(f"zero={pins.zero} is not a ZeRO stage; zero can be {_listed(stages)}")
+
+
+def _batch_allows(job: Job, dp: int, mixing: tuple[str, ...]) -> bool:
+    if job.global_batch % dp or (mixing and dp > 1):
+        return False
+    return bool(_microbatches(job, dp, mixing))
+
+
+def _microbatches(job: Job, dp: int, mixing: tuple[str, ...]) -> tuple[int, ...]:
+    """Samples per rank and microbatch that the pins allow, ascending."""
+    samples = job.global_batch // dp
+    sizes = (samples,) if mixing else divisors(samples)
+    pinned = job.pins.microbatch
+    return sizes if pinned is None else tuple(size for size in sizes if size == pinned)
+
+
+def _zero_stages(job: Job, dp: int) -> tuple[int, ...]:
+    """Stages to try; with one data-parallel rank all stages are the same."""
+    if job.pins.zero is not None:
+        return (job.pins.zero,)
+    return tuple(stage.stage for stage in ZERO_STAGES) if dp > 1 else (0,)
+
+
+def _why_none(
+    graph: OpGraph, job: Job, mixing: tuple[str, ...], strategies_of: StrategiesOf
+) -> str:
+    """One line on why no candidate is left, after the pins alone were found possible."""
+    degrees = tuple(job.world_size // tp for tp in admissible_tp(graph, job, strategies_of))
+    if mixing and 1 not in degrees:
+        return (
+            f"{mixing[0]} mixes the samples of the batch, so the batch cannot be split, and "
+            f"dp={_listed(degrees)} would split it; use 1 GPU"
+        )
+    if mixing:
+        return (
+            f"microbatch={job.pins.microbatch}: {mixing[0]} mixes the samples of the batch, so "
+            f"the microbatch can only be the whole batch of {job.global_batch}"
+        )
+    fitting = tuple(dp for dp in degrees if job.global_batch % dp == 0)
+    if not fitting:
+        step = min(degrees)
+        below = job.global_batch // step * step
+        near = f"{below} or {below + step}" if below else f"{step}"
+        return (
+            f"global batch {job.global_batch} is not divisible by dp={_listed(degrees)}; "
+            f"use a global batch of {near}, or another number of GPUs"
+        )
+    dp = fitting[0]
+    samples = job.global_batch // dp
+    return (
+        f"microbatch={job.pins.microbatch} does not divide the {samples} samples of each of the "
+        f"dp={dp} ranks; microbatch can be {_listed(divisors(samples))}"
+    )
+
+
+def _listed(values: Iterable[int]) -> str:
+    return ", ".join(str(value) for value in values)
