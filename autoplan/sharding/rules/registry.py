@@ -5,12 +5,34 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from autoplan.sharding.equation import Equation
-from autoplan.sharding.rules import contraction, pointwise, view
+from autoplan.sharding.rules import (
+    attention,
+    contraction,
+    factory,
+    lookup,
+    loss,
+    norm,
+    pieces,
+    pointwise,
+    reduction,
+    view,
+)
 from autoplan.sharding.rules.base import Call, OpRule
 from autoplan.trace.graph import OpGraph, OpNode
 
 RULES: MappingProxyType[str, OpRule] = MappingProxyType(
-    {**contraction.RULES, **pointwise.RULES, **view.RULES}
+    {
+        **attention.RULES,
+        **contraction.RULES,
+        **factory.RULES,
+        **lookup.RULES,
+        **loss.RULES,
+        **norm.RULES,
+        **pieces.RULES,
+        **pointwise.RULES,
+        **reduction.RULES,
+        **view.RULES,
+    }
 )
 
 

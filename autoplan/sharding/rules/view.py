@@ -71,10 +71,12 @@ def _expand(call: Call) -> Equation:
 
 
 def _repeat(call: Call) -> Equation:
-    """Every dim is (repetition, index); the repetition is a letter of its own where index is one."""
+    """Every dim is (repetition, index); only a dim of size one lets its repetitions be split."""
     source, result = call.shapes[0], call.outputs[0].shape
     source = (1,) * (len(result) - len(source)) + source
-    counts = {f"r{dim}": out // size for dim, (out, size) in enumerate(zip(result, source))}
+    counts = {
+        f"r{dim}": out // size for dim, (out, size) in enumerate(zip(result, source, strict=True))
+    }
     dims: Dims = tuple(
         tuple(
             letter

@@ -1,0 +1,65 @@
+"""Reading rows of a table by index.
+
+Splitting the rows of an embedding needs a stand-in: a rank answers for the rows that it has and
+gives zero for the others, so that the sum over the ranks is the lookup.
+"""
+
+from __future__ import annotations
+
+from autoplan.sharding.equation import Equation, LocalOp
+from autoplan.sharding.rules.base import Call, OpRule, letters, names, sizes
+
+
+def _embedding(call: Call) -> Equation:
+    """Gradients scaled by how often an index occurs in the call forbid splitting the indices."""
+    table, index = call.shapes
+    tokens = letters(index)
+    by_frequency = call.argument(3, "scale_grad_by_freq", False)
+    return Equation(
+        inputs=((("v",), ("m",)), tokens),
+        outputs=((*tokens, ("m",)),),
+        sizes={**sizes(index), "v": table[0], "m": table[1]},
+        whole=names(range(len(index))) if by_frequency else frozenset(),
+        local_ops={"v": LocalOp("vocab_parallel_embedding")},
+    )
+
+
+def _gather(call: Call) -> Equation:
+    """Only dims that the index runs over in full are loops of table and index alike."""
+    table, index = call.shapes
+    at = call.dim(1)
+    shared = [dim for dim in range(len(table)) if dim != at and table[dim] == index[dim]]
+    rows = tuple((f"d{dim}",) if dim in shared else (f"t{dim}",) for dim in range(len(table)))
+    picks = tuple((f"d{dim}",) if dim in shared else (f"i{dim}",) for dim in range(len(index)))
+    extents = {
+        **{letter: size for (letter,), size in zip(rows, table, strict=True)},
+        **{letter: size for (letter,), size in zip(picks, index, strict=True)},
+    }
+    return Equation(
+        inputs=(rows, picks),
+        outputs=(picks,),
+        sizes=extents,
+        whole=frozenset(letter for letter in extents if letter not in names(shared)),
+        linear=(frozenset({0}),),
+    )
+
+
+def _index_select(call: Call) -> Equation:
+    table, index = call.shapes
+    at = call.dim(1)
+    rows = letters(table)
+    count: tuple[str, ...] = ("i",) if index else ()
+    return Equation(
+        inputs=((*rows[:at], ("v",), *rows[at + 1 :]), (count,) if index else ()),
+        outputs=((*rows[:at], count, *rows[at + 1 :]),),
+        sizes={**sizes(table), "v": table[at], "i": index[0] if index else 1},
+        whole=frozenset({"v"}),
+        linear=(frozenset({0}),),
+    )
+
+
+RULES = {
+    "aten.embedding.default": OpRule(equation=_embedding),
+    "aten.gather.default": OpRule(equation=_gather),
+    "aten.index_select.default": OpRule(equation=_index_select),
+}

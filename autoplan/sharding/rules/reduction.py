@@ -1,0 +1,90 @@
+"""Reductions and operators along a dim. A sum over a split dim is partial; all else stays whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoplan.sharding.equation import Equation
+from autoplan.sharding.rules.base import Call, OpRule, letters, names, sizes
+
+_LINEAR = (frozenset({0}),)
+
+
+def _reduced(call: Call, index: int | None) -> list[int]:
+    """The reduced dims: those that argument ``index`` names, or all."""
+    rank = len(call.shapes[0])
+    named = None if index is None else call.argument(index, "dim")
+    if isinstance(named, int):
+        named = (named,)
+    return [dim % rank for dim in named] if named and rank else list(range(rank))
+
+
+def _reduce(call: Call, dims: Sequence[int], *, summed: bool, linear: bool) -> Equation:
+    shape = call.shapes[0]
+    held = letters(shape)
+    if len(call.outputs[0].shape) == len(shape):
+        result = tuple(() if dim in dims else letter for dim, letter in enumerate(held))
+    else:
+        result = tuple(letter for dim, letter in enumerate(held) if dim not in dims)
+    return Equation(
+        inputs=(held,),
+        outputs=(result,) * len(call.outputs),
+        sizes=sizes(shape),
+        whole=frozenset() if summed else names(dims),
+        linear=_LINEAR if linear else (),
+    )
+
+
+def _reduction(index: int | None, *, summed: bool = False, linear: bool = False) -> OpRule:
+    """Rule of a reduction whose dims are argument ``index``, or all dims."""
+
+    def equation(call: Call) -> Equation:
+        return _reduce(call, _reduced(call, index), summed=summed, linear=linear)
+
+    return OpRule(equation=equation)
+
+
+def _along(index: int, *, linear: bool = False) -> OpRule:
+    """Rule of an operator that keeps the shape and works along the dim of argument ``index``."""
+
+    def equation(call: Call) -> Equation:
+        shape = call.shapes[0]
+        return Equation(
+            inputs=(letters(shape),),
+            outputs=(letters(shape),) * len(call.outputs),
+            sizes=sizes(shape),
+            whole=names([call.dim(index, default=-1)]),
+            linear=_LINEAR if linear else (),
+        )
+
+    return OpRule(equation=equation)
+
+
+RULES = {
+    "aten.sum.default": _reduction(None, summed=True, linear=True),
+    "aten.sum.dim_IntList": _reduction(1, summed=True, linear=True),
+    "aten.mean.default": _reduction(None, linear=True),
+    "aten.mean.dim": _reduction(1, linear=True),
+    "aten.amax.default": _reduction(1),
+    "aten.amin.default": _reduction(1),
+    "aten.argmax.default": _reduction(1),
+    "aten.argmin.default": _reduction(1),
+    "aten.max.default": _reduction(None),
+    "aten.max.dim": _reduction(1),
+    "aten.min.default": _reduction(None),
+    "aten.min.dim": _reduction(1),
+    "aten.any.default": _reduction(None),
+    "aten.any.dim": _reduction(1),
+    "aten.all.default": _reduction(None),
+    "aten.all.dim": _reduction(1),
+    "aten.logsumexp.default": _reduction(1),
+    "aten.var.correction": _reduction(1),
+    "aten.std.correction": _reduction(1),
+    "aten.linalg_vector_norm.default": _reduction(2),
+    "aten.softmax.int": _along(1),
+    "aten.log_softmax.int": _along(1),
+    "aten._softmax.default": _along(1),
+    "aten._log_softmax.default": _along(1),
+    "aten.cumsum.default": _along(1, linear=True),
+    "aten.sort.default": _along(1),
+}
