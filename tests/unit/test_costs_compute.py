@@ -1,0 +1,90 @@
+"""Roofline, optimizer step and overlap against closed forms."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.compute import OpWork, op_s, optimizer_s, peak_flops_per_s
+from cost_models.overlap import exposed_s
+from hardware_profiles.spec import DeviceSpec
+
+DEVICE = DeviceSpec(
+    name="toy",
+    peak_flops={"float32": 100.0, "bfloat16": 1000.0},
+    matmul_efficiency=0.5,
+    attention_efficiency=0.25,
+    memory_bytes=1000,
+    memory_bytes_per_s=80.0,
+    memory_efficiency=0.5,
+    launch_s=2.0,
+    workspace_bytes=0,
+)
+
+work = st.builds(
+    OpWork,
+    flops=st.floats(0, 1e15),
+    bytes=st.floats(0, 1e12),
+    dtype=st.sampled_from(["bfloat16", "float32", "float64", "int64"]),
+    kind=st.sampled_from(["matmul", "attention", "memory"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "flops", "nbytes", "seconds"),
+    [
+        ("matmul", "bfloat16", 5000.0, 40.0, 10.0 + 2.0),
+        ("matmul", "float32", 500.0, 40.0, 10.0 + 2.0),
+        ("matmul", "bfloat16", 50.0, 400.0, 10.0 + 2.0),
+        ("attention", "bfloat16", 5000.0, 40.0, 20.0 + 2.0),
+        ("memory", "bfloat16", 500.0, 40.0, 10.0 + 2.0),
+        ("matmul", "float64", 250.0, 40.0, 10.0 + 2.0),
+        ("matmul", "bfloat16", 0.0, 0.0, 0.0),
+    ],
+)
+def test_roofline(kind, dtype, flops, nbytes, seconds):
+    assert op_s(OpWork(flops=flops, bytes=nbytes, dtype=dtype, kind=kind), DEVICE) == seconds
+
+
+def test_peak_of_a_dtype_that_is_not_listed():
+    assert peak_flops_per_s("float16", DEVICE) == 100.0
+    assert peak_flops_per_s("float64", DEVICE) == 50.0
+
+
+@settings(deadline=None, max_examples=100)
+@given(work, st.floats(1, 3))
+def test_more_work_never_takes_less_time(given_work, factor):
+    more = OpWork(
+        flops=given_work.flops * factor,
+        bytes=given_work.bytes * factor,
+        dtype=given_work.dtype,
+        kind=given_work.kind,
+    )
+    assert op_s(given_work, DEVICE) <= op_s(more, DEVICE)
+
+
+def test_negative_work_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        op_s(OpWork(flops=-1.0, bytes=0.0, dtype="float32", kind="memory"), DEVICE)
+
+
+def test_optimizer_step_is_memory_traffic():
+    assert optimizer_s(10, 84, DEVICE) == 840 / 40 + 2.0
+    assert optimizer_s(0, 84, DEVICE) == 0.0
+
+
+def test_overlap_at_its_ends():
+    assert exposed_s(3.0, 5.0, 0.0) == 3.0
+    assert exposed_s(3.0, 5.0, 1.0) == 0.0
+    assert exposed_s(5.0, 3.0, 1.0) == 2.0
+    assert exposed_s(5.0, 0.0, 1.0) == 5.0
+    with pytest.raises(ValueError, match="cannot overlap"):
+        exposed_s(1.0, 1.0, 1.5)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1), st.floats(0, 1))
+def test_exposed_time_lies_between_perfect_and_none(comm_s, compute_s, one, other):
+    low, high = sorted((one, other))
+    shown = exposed_s(comm_s, compute_s, high)
+    assert max(0.0, comm_s - compute_s) - 1e-9 <= shown <= exposed_s(comm_s, compute_s, low)
+    assert shown <= comm_s
