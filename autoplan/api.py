@@ -9,22 +9,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoplan import request
+from autoplan import plan_io, request
 from autoplan.errors import PlanError
+from autoplan.job import Pins
 from autoplan.plan import Plan
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from autoplan.job import Pins
     from autoplan.runtime import ParallelModule
+    from autoplan.subject import Subject
+    from autoplan.trace.graph import OpGraph
 
 Progress = Callable[[float, str], None]
+ExampleInputs = tuple[Any, ...] | Mapping[str, Any]
+GivenPins = Mapping[str, int | str] | Pins | None
+
+load_plan = plan_io.load
+save_plan = plan_io.save
 
 
 def plan(
     model: nn.Module | str,
-    example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
+    example_inputs: ExampleInputs | None = None,
     *,
     cluster: str,
     nodes: int = 1,
@@ -34,7 +41,7 @@ def plan(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     precision: str = "bf16",
     optimizer: str = "adamw",
-    pins: Mapping[str, int | str] | Pins | None = None,
+    pins: GivenPins = None,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
     progress: Progress | None = None,
@@ -61,4 +68,53 @@ def plan(
         PlanError, ProfileError: a request that cannot hold.
     """
     profile = request.load_cluster(cluster)
-    checked_pins = request.make_pins(pins)
+    job = request.make_job(
+        request.describe(model, seq_len, inputs),
+        profile,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        global_batch=global_batch,
+        precision=precision,
+        optimizer=optimizer,
+        pins=request.make_pins(pins),
+    )
+    subject = load_subject(job.model, model, example_inputs, loss_fn)
+    graph = _capture(subject, batch_dims, precision)
+    return plan_job(graph, job, profile, progress=progress)
+
+
+def compile(
+    model: nn.Module | str,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    global_batch: int | None = None,
+    plan: Plan | str | Path | None = None,
+    cluster: str | None = None,
+    precision: str = "bf16",
+    optimizer: str = "adamw",
+    pins: GivenPins = None,
+    loss_fn: Callable[..., Any] | None = None,
+    batch_dims: Mapping[str, int | None] | None = None,
+) -> ParallelModule:
+    """This rank's part of ``model`` in parallel training; call it on every rank of ``torchrun``.
+
+    Joins the process group if the program has not. Rank 0 plans, or reads the plan, for all ranks;
+    its weights count.
+
+    Args:
+        plan: a plan, or the path of a plan file, made elsewhere for this model; then the options
+            that a plan decides (``global_batch``, ``cluster``, ``precision``, ``optimizer``,
+            ``pins``) must be left alone.
+        cluster: hardware profile; by default the one of the devices that we run on.
+
+    The other arguments are those of ``autoplan.plan``.
+
+    Raises:
+        UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
+            a plan of another model or of another number of ranks.
+    """
+
+
+def print_report(plan: Plan) -> None:
+    """Prints what was decided, why, and what it is predicted to cost."""

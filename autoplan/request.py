@@ -13,6 +13,7 @@ from typing import get_args
 
 from autoplan.errors import PlanError, ProfileError
 from autoplan.job import Job, ModelSource, Pins, Precision
+from cost_models.optimizers import OPTIMIZERS
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
@@ -73,6 +74,7 @@ def make_job(
     if global_batch < 1:
         raise PlanError(f"global batch {global_batch}: give at least one sample a step")
     _check_known("precision", precision, get_args(Precision))
+    _check_known("optimizer", optimizer, OPTIMIZERS)
     return Job(
         model=source,
         cluster=profile,

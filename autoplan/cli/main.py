@@ -13,14 +13,13 @@ from autoplan.errors import AutoplanError, InfeasibleError
 
 ERROR = 1
 DOES_NOT_FIT = 2
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs ``autoplan`` with the given arguments, those of the process by default.
 
     Returns:
-        The exit code.
+        The exit code; typer makes it 130 for Ctrl-C.
     """
     try:
         return app(arguments, standalone_mode=False) or 0
@@ -36,8 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ERROR
     except OSError as error:
         return _fail(f"{error.filename or 'file system'}: {error.strerror}", ERROR)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", INTERRUPTED)
 
 
 def _fail(message: object, code: int) -> int:

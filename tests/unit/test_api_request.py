@@ -1,0 +1,97 @@
+"""A request is refused by name before any model is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoplan import request
+from autoplan.errors import PlanError, ProfileError
+from autoplan.job import Job, ModelSource, Pins
+from autoplan.launch import matches
+
+SOURCE = ModelSource(kind="zoo", name="gpt2")
+GIB = 2**30
+
+
+def job(**changes: Any) -> Job:
+    options = {"nodes": 1, "gpus_per_node": None, "global_batch": 64, "precision": "bf16",
+               "optimizer": "adamw", "pins": Pins()} | changes  # fmt: skip
+    return request.make_job(
+        SOURCE, request.load_cluster("dgx-h100"), profile="dgx-h100", **options
+    )
+
+
+def test_a_job_takes_all_devices_of_a_node() -> None:
+    assert job(nodes=2).world_size == 16
+    assert job(nodes=2, gpus_per_node=4).world_size == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"nodes": 0}, "--nodes 0"),
+        ({"nodes": 10**9}, "--nodes"),
+        ({"gpus_per_node": 9}, "--gpus-per-node 9: the devices of dgx-h100 are 1 to 8"),
+        ({"global_batch": 0}, "global batch 0"),
+        ({"precision": "bf61"}, "did you mean 'bf16'"),
+        ({"optimizer": "adam2"}, "choose from .*adamw"),
+    ],
+)
+def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        job(**changes)
+
+
+def test_pins_from_text() -> None:
+    given = {"dp": "2", "tp": 4, "zero": "0", "recompute": "full"}
+    assert request.make_pins(given) == Pins(dp=2, tp=4, zero=0, recompute="full")
+    assert request.make_pins(None) == Pins()
+    assert request.make_pins(Pins(tp=2)) == Pins(tp=2)
+
+
+@pytest.mark.parametrize(
+    ("pin", "named"),
+    [
+        ({"dpp": 2}, "unknown pin 'dpp'; did you mean 'dp'"),
+        ({"tp": "two"}, "tp=two"),
+        ({"tp": 0}, "tp=0"),
+        ({"tp": "-1"}, "tp=-1"),
+        ({"tp": "²"}, "tp=²"),
+        ({"zero": 4}, "zero=4: expected a number from 0 to 3"),
+        ({"recompute": "some"}, "recompute=some: choose from none, full"),
+    ],
+)
+def test_pins_that_cannot_be(pin: dict[str, int | str], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        request.make_pins(pin)
+
+
+def test_unknown_cluster() -> None:
+    with pytest.raises(ProfileError, match=r"dgx-h10.*did you mean 'dgx-h100'"):
+        request.load_cluster("dgx-h10")
+
+
+@pytest.mark.parametrize(
+    ("device", "device_gib", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", 79.6, True),
+        ("NVIDIA H100 PCIe", 79.6, False),
+        ("NVIDIA H100 NVL", 93.6, False),
+        ("NVIDIA H200", 139.7, False),
+        ("NVIDIA A100-SXM4-80GB", 79.3, False),
+    ],
+)
+def test_a_profile_matches_its_own_device_only(
+    device: str, device_gib: float, expected: bool
+) -> None:
+    cluster = request.load_cluster("dgx-h100")
+    given = (cluster.device.name, cluster.device.memory_bytes, device, int(device_gib * GIB))
+    assert matches(*given) == expected
+
+
+def test_the_smaller_a100_is_not_the_larger() -> None:
+    spec = request.load_cluster("dgx-a100-80g").device
+    assert matches(spec.name, spec.memory_bytes, "NVIDIA A100-SXM4-80GB", int(79.3 * GIB))
+    assert not matches(spec.name, spec.memory_bytes, "NVIDIA A100-SXM4-40GB", int(39.4 * GIB))

@@ -1,0 +1,180 @@
+"""The command line: what goes to stdout, to stderr and into the exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoplan import api, plan_io
+from autoplan.cli import main
+from autoplan.cli.options import key_values, shapes
+from autoplan.cli.progress import ProgressDisplay
+from autoplan.errors import InfeasibleError, PlanError
+from hardware_profiles.load import names
+from tests.unit.sample_plan import PLAN
+
+ROOT = Path(__file__).parent.parent.parent
+REQUEST = ["plan", "gpt2", "--cluster", "dgx-h100", "--global-batch", "64"]
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    plan_io.save(PLAN, path)
+    return str(path)
+
+
+def test_report_prints_the_stored_plan(plan_file: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["report", plan_file]) == 0
+    printed = capsys.readouterr()
+    assert "Fits: 40.0 GiB of 75.0 GiB" in printed.out
+    assert printed.err == ""
+
+
+def test_report_as_json_is_one_object(plan_file: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["report", plan_file, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["zero"] == 1
+    assert record["search"]["seconds"] is None
+
+
+def test_report_needs_no_torch(plan_file: str) -> None:
+    program = (
+        "import sys; from autoplan.cli import main; "
+        f"main(['report', {plan_file!r}]); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["clusters"]])
+def test_help_and_lists_need_neither_torch_nor_rich(arguments: list[str]) -> None:
+    program = (
+        "import sys; from autoplan.cli import main; "
+        f"main({arguments!r}); sys.exit(bool({{'torch', 'rich.console'}} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_clusters_lists_every_profile(capsys: pytest.CaptureFixture) -> None:
+    assert main(["clusters"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["plan", "gpt2", "--cluster", "dgx-h100"], "--global-batch"),
+        (["plan"], "model"),
+        ([*REQUEST, "--nodes", "two"], "--nodes"),
+        ([*REQUEST, "--no-such-option"], "--no-such-option"),
+        (["no-such-command"], "no-such-command"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_1(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(arguments) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert named in printed.err.lower()
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (PlanError("tp=3 does not\ndivide"), 1, "error: tp=3 does not divide\n"),
+        (InfeasibleError("activations take too much"), 2, "error: activations take too much\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device", "plan.json"), 1,
+         "error: plan.json: No space left on device\n"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_and_an_exit_code(
+    raised: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(api, "plan", fail)
+    assert main(REQUEST) == code
+    assert capsys.readouterr() == ("", line)
+
+
+def test_plan_passes_every_option_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    asked = {}
+
+    def record(model: str, **options: object) -> object:
+        asked.update(options, model=model)
+        return PLAN
+
+    monkeypatch.setattr(api, "plan", record)
+    output = tmp_path / "out.json"
+    options = [
+        "--nodes", "2", "--gpus-per-node", "4", "--seq-len", "512", "--input", "x=8x16",
+        "--precision", "fp32", "--optimizer", "sgd", "--pin", "dp=2", "--pin", "recompute=full",
+        "-o", str(output), "--json",
+    ]  # fmt: skip
+    assert main([*REQUEST, *options]) == 0
+    del asked["progress"]
+    assert asked == {
+        "model": "gpt2", "cluster": "dgx-h100", "global_batch": 64, "nodes": 2, "gpus_per_node": 4,
+        "seq_len": 512, "inputs": {"x": (8, 16)}, "precision": "fp32", "optimizer": "sgd",
+        "pins": {"dp": "2", "recompute": "full"},
+    }  # fmt: skip
+    assert plan_io.load(output) == PLAN
+    assert json.loads(capsys.readouterr().out)["search"]["seconds"] >= 0
+
+
+def test_key_values() -> None:
+    assert key_values("--pin", ["dp=2", "recompute=full"]) == {"dp": "2", "recompute": "full"}
+
+
+@pytest.mark.parametrize("texts", [["dp"], ["=2"], ["dp="], ["dp=2", "dp=4"]])
+def test_key_values_refuses(texts: list[str]) -> None:
+    with pytest.raises(PlanError, match="--pin"):
+        key_values("--pin", texts)
+
+
+def test_shapes() -> None:
+    assert shapes(["ids=8x1024", "x=4,3,224,224"]) == {"ids": (8, 1024), "x": (4, 3, 224, 224)}
+
+
+@pytest.mark.parametrize("text", ["x=8xa", "x=0x3", "x=-1", "x=8x", "x=²"])
+def test_shapes_refuses(text: str) -> None:
+    with pytest.raises(PlanError, match="--input x="):
+        shapes([text])
+
+
+def test_quick_work_shows_no_progress(capsys: pytest.CaptureFixture) -> None:
+    with ProgressDisplay() as progress:
+        progress(0.5, "searching")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_work_shows_each_phase_once_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("autoplan.cli.progress.QUIET_S", 0.0)
+    with ProgressDisplay() as progress:
+        progress(0.1, "tracing")
+        progress(0.2, "tracing")
+        progress(0.5, "searching")
+    assert capsys.readouterr() == ("", "10 % tracing\n50 % searching\n")
