@@ -54,7 +54,7 @@ def test_pins_from_text() -> None:
 @pytest.mark.parametrize(
     ("pin", "named"),
     [
-        ({"dpp": 2}, "unknown pin 'dpp'; did you mean 'dp'"),
+        ({"zeroo": 2}, "unknown pin 'zeroo'; did you mean 'zero'"),
         ({"tp": "two"}, "tp=two"),
         ({"tp": 0}, "tp=0"),
         ({"tp": "-1"}, "tp=-1"),
