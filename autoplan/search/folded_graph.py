@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
 
@@ -47,16 +48,18 @@ class FoldedTensor:
 class Door:
     """An activation's entry into all blocks of a kind.
 
-    ``distinct`` is how many different tensors enter there: one when all blocks read the same.
+    ``source`` is what enters the first block; ``distinct`` is how many different tensors enter
+    there in all: one when all blocks read the same.
     """
 
     name: str
     kind: str
+    source: Ref
     meta: TensorMeta
     distinct: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FoldedGraph:
     """Representatives and multiplicities; node names are those of the original graph.
 
@@ -74,26 +77,61 @@ class FoldedGraph:
     doors: dict[str, tuple[Door, ...]]
     tensors: tuple[FoldedTensor, ...]
 
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self.graph.kinds)
+
+    @cached_property
+    def _door_of(self) -> dict[str, dict[Ref, Ref]]:
+        return {
+            kind: {
+                ref: Ref(door.name)
+                for ref, door in zip(self.graph.kinds[kind][0].inputs, doors, strict=True)
+            }
+            for kind, doors in self.doors.items()
+        }
+
     def copies(self, region: str) -> int:
         """How many blocks a region stands for."""
         return len(self.graph.kinds[region]) if region else 1
 
-    def meta(self, ref: Ref) -> TensorMeta:
-        """Shape and dtype of a folded tensor, door or not."""
-        for doors in self.doors.values():
-            for door in doors:
-                if door.name == ref.node:
-                    return door.meta
-        return self.graph.meta(ref)
-
     def operand(self, node: OpNode, ref: Ref) -> Ref:
         """What ``node`` reads as ``ref``: the tensor itself, or the door through which it came."""
         region = self.region[node.name]
-        if region:
-            block = self.graph.kinds[region][0]
-            if ref in block.inputs:
-                return Ref(door_name(region, block.inputs.index(ref)))
-        return ref
+        return self._door_of[region].get(ref, ref) if region else ref
+
+    def at_batch(self, batch: int) -> FoldedSizes:
+        """Sizes of the folded nodes and doors when ``batch`` samples are computed at once."""
+        sources = {door.source.node for doors in self.doors.values() for door in doors}
+        names = {node.name for node in self.nodes} | sources
+        few = OpGraph(
+            nodes=tuple(node for node in self.graph.nodes if node.name in names),
+            blocks=(),
+            output=self.graph.output,
+            batch=self.graph.batch,
+        ).at_batch(batch)
+        return FoldedSizes(
+            batch=batch,
+            nodes={node.name: node for node in few.nodes},
+            doors={
+                door.name: few.meta(door.source) for doors in self.doors.values() for door in doors
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoldedSizes:
+    """The folded nodes written for one batch, and what enters at each door."""
+
+    batch: int
+    nodes: dict[str, OpNode]
+    doors: dict[str, TensorMeta]
+
+    def meta(self, ref: Ref) -> TensorMeta:
+        """Shape and dtype of a folded tensor, door or not."""
+        if ref.node in self.doors:
+            return self.doors[ref.node]
+        return self.nodes[ref.node].outputs[ref.index]
 
 
 def door_name(kind: str, number: int) -> str:
@@ -112,7 +150,7 @@ def fold(graph: OpGraph) -> FoldedGraph:
     region = {node.name: owner[node.name].kind if node.name in owner else ROOT for node in kept}
     doors = {kind: _doors(graph, kind) for kind in graph.kinds}
     tensors = (
-        *_inside(graph, owner),
+        *_inside(graph),
         *_from_doors(graph),
         *_outside(graph, owner),
     )
@@ -151,6 +189,7 @@ def _doors(graph: OpGraph, kind: str) -> tuple[Door, ...]:
         Door(
             name=door_name(kind, number),
             kind=kind,
+            source=ref,
             meta=graph.meta(ref),
             distinct=len({base_of(graph, block.inputs[number]) for block in blocks}),
         )
@@ -165,7 +204,7 @@ def _uses(graph: OpGraph, readers: Iterator[str], ref: Ref) -> Iterator[Use]:
                 yield Use(name, number)
 
 
-def _inside(graph: OpGraph, owner: dict[str, Block]) -> Iterator[FoldedTensor]:
+def _inside(graph: OpGraph) -> Iterator[FoldedTensor]:
     """Tensors of a representative, or values of the root, read inside a representative."""
     for kind, blocks in graph.kinds.items():
         inputs = set(blocks[0].inputs)
@@ -199,22 +238,23 @@ def _outside(graph: OpGraph, owner: dict[str, Block]) -> Iterator[FoldedTensor]:
             use = Use(door_name(block.kind, number), -1)
             if use not in entering.setdefault(ref, []):
                 entering[ref].append(use)
+    first = _representatives(graph)
     counted: Counter[tuple[Ref, tuple[Use, ...]]] = Counter()
     for ref, readers in graph.readers.items():
         root = (name for name in readers if name not in graph.block_of)
         uses = (*_uses(graph, root, ref), *entering.get(ref, ()))
         if uses:
-            counted[_representative(graph, owner, ref), uses] += 1
+            name = first[ref.node] if ref.node in owner else ref.node
+            counted[Ref(name, ref.index), uses] += 1
     for (ref, uses), copies in counted.items():
         yield FoldedTensor(ref=ref, region=ROOT, copies=copies, uses=uses)
 
 
-def _representative(graph: OpGraph, owner: dict[str, Block], ref: Ref) -> Ref:
-    """The corresponding tensor of the first block of the kind; ``ref`` itself in the root."""
-    block = owner.get(ref.node)
-    if block is None:
-        return ref
-    first = graph.kinds[block.kind][0]
-    names = block.nodes if ref.node in block.nodes else block.parameters
-    firsts = first.nodes if ref.node in block.nodes else first.parameters
-    return Ref(firsts[names.index(ref.node)], ref.index)
+def _representatives(graph: OpGraph) -> dict[str, str]:
+    """For every node of a block, the corresponding one of the first block of the kind."""
+    found = {}
+    for block in graph.blocks:
+        first = graph.kinds[block.kind][0]
+        found.update(zip(block.nodes, first.nodes, strict=True))
+        found.update(zip(block.parameters, first.parameters, strict=True))
+    return found

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ortools.math_opt.python import mathopt
 
@@ -85,6 +85,7 @@ class _Program:
         self.model = mathopt.Model()
         self.cost: _Terms = []
         self.memory: _Terms = []
+        self.kept: _Terms = []
         self.taken = [
             [self.model.add_variable(lb=0.0, ub=1.0, is_integer=integer) for _ in node.choices]
             for node in problem.nodes
@@ -107,8 +108,8 @@ class _Program:
 
     def _tensor(self, tensor: Tensor) -> None:
         """Flows of every use, and their conversions, paid once for each pair of classes."""
-        table = tensor.conversion_s
-        if not any(any(row) for row in table):
+        table, copies = tensor.conversion_s, tensor.copy_pages
+        if not any(any(row) for row in (*table, *copies)):
             return
         supply = _by_class(tensor.classes, self.taken[tensor.producer])
         users: dict[tuple[int, int], list[mathopt.Variable]] = defaultdict(list)
@@ -126,10 +127,13 @@ class _Program:
                 terms = [(1.0, flow[q, p]) for q in supply] + [(-1.0, s) for s in chosen]
                 self._row(terms, lower=0.0, upper=0.0)
             for (q, p), f in flow.items():
-                if 0.0 < table[q][p] < math.inf:
+                if table[q][p] < math.inf and (table[q][p] or (copies and copies[q][p])):
                     users[q, p].append(f)
         for (q, p), flows in users.items():
-            self.cost.append((table[q][p] / TIME_UNIT_S, self._at_least(flows)))
+            used = self._at_least(flows)
+            self.cost.append((table[q][p] / TIME_UNIT_S, used))
+            if copies:
+                self.kept.append((copies[q][p], used))
 
     def _at_least(self, variables: list[mathopt.Variable]) -> mathopt.Variable:
         """A variable no smaller than any of these."""
@@ -143,29 +147,19 @@ class _Program:
     def _memory(self, problem: Problem, limit: int) -> None:
         """The limit at both moments: the backward, and the optimizer's step."""
         groups: dict[str, _Terms] = defaultdict(list)
-        kept: _Terms = []
         for storage in problem.storages:
             held = self._held(storage.holders)
-            kept += [(storage.kept_pages, x) for x in held]
+            self.kept += [(storage.kept_pages, x) for x in held]
             groups[storage.group] += [(storage.transient_pages, x) for x in held]
         peaks = [self._transient(problem, groups)]
         for peak in problem.peaks:
-            terms = [
-                [
-                    (w, x)
-                    for v, weights in group
-                    for w, x in zip(weights, self.taken[v], strict=True)
-                ]
-                for group in peak.groups
-            ]
+            terms = [self._weighted(group) for group in peak.groups]
             peaks.append(self._largest(terms))
-        step = [
-            (c.step_pages, x)
-            for node, s in zip(problem.nodes, self.taken, strict=True)
-            for c, x in zip(node.choices, s, strict=True)
-        ]
+        step = self._weighted(
+            (v, tuple(c.step_pages for c in node.choices)) for v, node in enumerate(problem.nodes)
+        )
         upper = float(limit - problem.fixed_pages)
-        self._row([*self.memory, *kept, *((1.0, peak) for peak in peaks)], upper=upper)
+        self._row([*self.memory, *self.kept, *((1.0, peak) for peak in peaks)], upper=upper)
         if any(weight for weight, _ in step):
             self._row([*self.memory, *step], upper=upper)
 
@@ -213,11 +207,11 @@ class _Program:
         self.cost.append((1.0, exposed))
 
     def _seconds(self, times: Iterable[tuple[int, tuple[float, ...]]]) -> _Terms:
-        return [
-            (t / TIME_UNIT_S, x)
-            for node, per_choice in times
-            for t, x in zip(per_choice, self.taken[node], strict=True)
-        ]
+        return [(t / TIME_UNIT_S, x) for t, x in self._weighted(times)]
+
+    def _weighted(self, weights: Iterable[tuple[int, Sequence[float]]]) -> _Terms:
+        """One term for every choice of the nodes listed."""
+        return [(w, x) for v, row in weights for w, x in zip(row, self.taken[v], strict=True)]
 
 
 def _by_class(

@@ -11,7 +11,8 @@ compute are exposed by ``max(floor * messages, messages - window)``, both sums o
 
 The memory, in pages, is that of the worse of two moments, the backward and the optimizer's step:
 
-    fixed + sum_v memory(c_v) + max(sum_s kept(s) + transient + sum of peaks, sum_v step(c_v))
+    fixed + sum_v memory(c_v) + max(backward, sum_v step(c_v))
+    backward = sum_s kept(s) + sum of used copies + transient + sum of peaks
     transient = max(largest transient(c_v), largest group of storages)
 
 over the storages s with at least one *holder*; a group are the transient pages of the storages
@@ -65,7 +66,9 @@ class Reader:
 class Tensor:
     """A value: the class in which each choice of its producer leaves it, and who reads it.
 
-    ``conversion_s[q][p]`` is the time from class ``q`` to port class ``p``, infinite if impossible.
+    ``conversion_s[q][p]`` is the time from class ``q`` to port class ``p``, infinite if impossible;
+    ``copy_pages[q][p]`` are the pages of the converted copy if it stays until the backward, or
+    empty if no copy does.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Tensor:
     classes: tuple[int, ...]
     readers: tuple[Reader, ...]
     conversion_s: tuple[tuple[float, ...], ...]
+    copy_pages: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,9 +146,14 @@ def time_of(problem: Problem, choices: Sequence[int]) -> float:
     total = problem.fixed_s
     total += sum(node.choices[c].time_s for node, c in zip(problem.nodes, choices, strict=True))
     for tensor in problem.tensors:
-        row = tensor.conversion_s[tensor.classes[choices[tensor.producer]]]
-        total += sum(row[p] for p in {r.ports[choices[r.node]] for r in tensor.readers})
+        total += sum(tensor.conversion_s[q][p] for q, p in used_pairs(tensor, choices))
     return total + sum(exposed_of(overlap, choices) for overlap in problem.overlaps)
+
+
+def used_pairs(tensor: Tensor, choices: Sequence[int]) -> set[tuple[int, int]]:
+    """The conversions of a tensor that an assignment needs, each once."""
+    q = tensor.classes[choices[tensor.producer]]
+    return {(q, reader.ports[choices[reader.node]]) for reader in tensor.readers}
 
 
 def exposed_of(overlap: Overlap, choices: Sequence[int]) -> float:
@@ -161,6 +170,12 @@ def memory_of(problem: Problem, choices: Sequence[int]) -> int:
     taken = [node.choices[c] for node, c in zip(problem.nodes, choices, strict=True)]
     always = problem.fixed_pages + sum(choice.memory_pages for choice in taken)
     backward = sum(s.kept_pages for s in held_storages(problem, choices))
+    backward += sum(
+        tensor.copy_pages[q][p]
+        for tensor in problem.tensors
+        if tensor.copy_pages
+        for q, p in used_pairs(tensor, choices)
+    )
     backward += transient_of(problem, choices)
     backward += sum(peak_of(peak, choices) for peak in problem.peaks)
     return always + max(backward, sum(choice.step_pages for choice in taken))

@@ -40,7 +40,7 @@ def exhaustive(problem: Problem) -> float | None:
 def _value(problem: Problem, choices: tuple[int, ...]) -> tuple[float, int]:
     """Time and memory, written apart from ``time_of`` and ``memory_of``."""
     picked = [problem.nodes[v].choices[c] for v, c in enumerate(choices)]
-    time_s, memory = problem.fixed_s, problem.fixed_pages
+    time_s, memory, kept = problem.fixed_s, problem.fixed_pages, 0
     for choice in picked:
         time_s += choice.time_s
         memory += choice.memory_pages
@@ -51,7 +51,8 @@ def _value(problem: Problem, choices: tuple[int, ...]) -> tuple[float, int]:
             if pair not in paid:
                 paid.add(pair)
                 time_s += tensor.conversion_s[pair[0]][pair[1]]
-    transient, kept = {"": 0}, 0
+                kept += tensor.copy_pages[pair[0]][pair[1]] if tensor.copy_pages else 0
+    transient = {"": 0}
     for storage in problem.storages:
         if [v for v, keep in storage.holders if choices[v] in keep]:
             kept += storage.kept_pages
@@ -114,7 +115,7 @@ def _random_tensor(rng: random.Random, producer: int, sizes: list[int]) -> Tenso
     if rng.random() < 0.2:
         readers.append(readers[0])
     outs, ports = rng.randint(1, 3), rng.randint(1, 3)
-    impossible = rng.random() < 0.1
+    impossible, copied = rng.random() < 0.1, rng.random() < 0.3
     return Tensor(
         name=f"t{producer}",
         producer=producer,
@@ -129,6 +130,9 @@ def _random_tensor(rng: random.Random, producer: int, sizes: list[int]) -> Tenso
                 for _ in range(ports)
             )
             for _ in range(outs)
+        ),
+        copy_pages=tuple(
+            tuple(rng.choice((0, 5, 30)) for _ in range(ports)) for _ in range(outs * copied)
         ),
     )
 

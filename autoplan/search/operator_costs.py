@@ -1,0 +1,179 @@
+"""Seconds and passing bytes of operators and conversions for one microbatch on one rank.
+
+An operator takes the roofline time of its share: flops over ``tp`` where the strategy splits the
+work, bytes by the placements of what it reads and writes. Its backward moves twice the bytes (it
+reads the same tensors and one gradient, and writes the others). An operator whose outputs all share
+an operand's storage costs nothing. Conversions on ``tp`` stand in the way of the compute that needs
+them, so they count in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
+from autoplan.search.space import Link, Space
+from autoplan.sharding.placement import Placement, local_fraction
+from autoplan.sharding.redistribute import Message, conversion, is_possible, messages
+from autoplan.sharding.strategies import Port, Strategy
+from autoplan.trace.graph import OpNode, TensorMeta
+from cost_models.collectives import collective_s
+from cost_models.compute import OpWork, WorkKind, op_s
+from hardware_profiles.spec import ClusterSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpCost:
+    """One operator under one strategy: seconds of one microbatch, bytes beside what is kept."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    transient_bytes: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConversionCost:
+    """One conversion: seconds and messages (kind, bytes) of one microbatch; None is impossible."""
+
+    forward_s: float
+    backward_s: float
+    forward: tuple[Message, ...] = ()
+    backward: tuple[Message, ...] = ()
+
+
+NO_COST = OpCost()
+IMPOSSIBLE = ConversionCost(forward_s=math.inf, backward_s=0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MicrobatchCosts:
+    """Costs of every choice of a space for one microbatch.
+
+    Attributes:
+        operators: by decision, then by choice.
+        conversions: by link, then by producer placement, then by port.
+    """
+
+    space: Space
+    sizes: FoldedSizes
+    operators: tuple[tuple[OpCost, ...], ...]
+    conversions: tuple[tuple[tuple[ConversionCost, ...], ...], ...]
+
+
+def microbatch_costs(
+    space: Space, microbatch: int, cluster: ClusterSpec, gpus_per_node: int
+) -> MicrobatchCosts:
+    """Prices all choices for a microbatch of so many samples per rank."""
+    sizes = space.folded.at_batch(microbatch)
+    pricer = _Pricer(space, sizes, cluster, tp_ranks_per_node(space.tp, gpus_per_node))
+    return MicrobatchCosts(
+        space=space,
+        sizes=sizes,
+        operators=tuple(
+            pricer.operators(name, options)
+            for name, options in zip(space.names, space.strategies, strict=True)
+        ),
+        conversions=tuple(pricer.link(link) for link in space.links),
+    )
+
+
+def tp_ranks_per_node(tp: int, gpus_per_node: int) -> int:
+    """Ranks of a ``tp`` group (neighbours) that share a node, in the worst placed group."""
+    return math.gcd(tp, gpus_per_node)
+
+
+def dp_ranks_per_node(dp: int, tp: int, gpus_per_node: int) -> int:
+    """Ranks of a ``dp`` group (``tp`` apart) that share a node, in the worst placed group."""
+    return min(dp, gpus_per_node // tp) if gpus_per_node % tp == 0 else 1
+
+
+def distinct_operands(
+    node: OpNode, strategy: Strategy, folded: FoldedGraph, sizes: FoldedSizes
+) -> Iterable[tuple[TensorMeta, Placement, bool]]:
+    """What a call reads: each tensor once per placement, and whether it is a parameter."""
+    seen = set()
+    for ref, port in zip(node.operands, strategy.inputs, strict=True):
+        key = ref, port.placement
+        if key not in seen:
+            seen.add(key)
+            source = folded.operand(node, ref)
+            stored = source.node in sizes.nodes and sizes.nodes[source.node].kind == "parameter"
+            yield sizes.meta(source), port.placement, stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Pricer:
+    space: Space
+    sizes: FoldedSizes
+    cluster: ClusterSpec
+    ranks_per_node: int
+
+    def operators(self, name: str, options: tuple[Strategy, ...]) -> tuple[OpCost, ...]:
+        node = self.sizes.nodes.get(name)
+        if node is None or node.kind != "call" or (node.alias_of and all(node.alias_of)):
+            return (NO_COST,) * len(options)
+        return tuple(self._operator(node, strategy) for strategy in options)
+
+    def _operator(self, node: OpNode, strategy: Strategy) -> OpCost:
+        tp = self.space.tp
+        split = tp if strategy.splits_work else 1
+        read = list(distinct_operands(node, strategy, self.space.folded, self.sizes))
+        inputs = sum(meta.nbytes * local_fraction(at, tp) for meta, at, _ in read)
+        weights = sum(meta.nbytes * local_fraction(at, tp) for meta, at, stored in read if stored)
+        outputs = sum(
+            meta.nbytes * local_fraction(at, tp)
+            for meta, at in zip(node.outputs, strategy.outputs, strict=True)
+        )
+        moved = inputs + outputs
+        differentiable = any(meta.requires_grad for meta in node.outputs)
+        saved = sum(kept.nbytes for kept in node.saved) / split
+        activations = 2 * (moved - weights) if differentiable else moved - weights
+        return OpCost(
+            forward_s=self._seconds(node, node.flops / split, moved),
+            backward_s=(
+                self._seconds(node, node.backward_flops / split, 2 * moved)
+                if differentiable
+                else 0.0
+            ),
+            transient_bytes=max(activations - saved, moved - weights) + weights,
+        )
+
+    def _seconds(self, node: OpNode, flops: float, nbytes: float) -> float:
+        work = OpWork(flops=flops, bytes=nbytes, dtype=node.outputs[0].dtype, kind=_kind_of(node))
+        return op_s(work, self.cluster.device)
+
+    def link(self, link: Link) -> tuple[tuple[ConversionCost, ...], ...]:
+        meta = self.sizes.meta(link.tensor.ref)
+        return tuple(
+            tuple(self._conversion(meta, placement, port) for port in link.ports)
+            for placement in link.placements
+        )
+
+    def _conversion(self, meta: TensorMeta, placement: Placement, port: Port) -> ConversionCost:
+        if not is_possible(placement, port):
+            return IMPOSSIBLE
+        found = conversion(placement, port, differentiable=meta.requires_grad)
+        if found is None:
+            return ConversionCost(forward_s=0.0, backward_s=0.0)
+        forward, backward = messages(found, meta.nbytes, self.space.tp)
+        return ConversionCost(
+            forward_s=self._sent_s(forward),
+            backward_s=self._sent_s(backward),
+            forward=forward,
+            backward=backward,
+        )
+
+    def _sent_s(self, sent: tuple[Message, ...]) -> float:
+        return sum(
+            collective_s(kind, nbytes, self.space.tp, self.ranks_per_node, self.cluster)
+            for kind, nbytes in sent
+        )
+
+
+def _kind_of(node: OpNode) -> WorkKind:
+    """Which achieved rate a node's flops run at; a node without flops streams memory."""
+    if not node.flops:
+        return "memory"
+    return "attention" if "attention" in node.target else "matmul"

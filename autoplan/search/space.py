@@ -1,0 +1,127 @@
+"""All choices of the folded graph on a ``tp`` axis of one size.
+
+Every decision, whatever it is about, is written as a list of strategies: those of a call come from
+its rule; a parameter chooses the placement of its storage; a door chooses the placement in which an
+activation enters the blocks of a kind. Inputs, buffers and constants are the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoplan.search.folded_graph import Door, FoldedGraph, FoldedTensor
+from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
+from autoplan.sharding.strategies import Port, Strategy
+from autoplan.trace.graph import OpNode, TensorMeta
+
+StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A folded tensor in terms of choices.
+
+    Attributes:
+        tensor: what is read.
+        placements: the different placements in which its producer may leave it.
+        classes: for each choice of the producer, its number among ``placements``.
+        ports: the different ports with which it may be read.
+        readers: decision number, and for each of its choices the number among ``ports``.
+    """
+
+    tensor: FoldedTensor
+    producer: int
+    placements: tuple[Placement, ...]
+    classes: tuple[int, ...]
+    ports: tuple[Port, ...]
+    readers: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Decisions and their strategies; ``names`` are folded nodes, then doors."""
+
+    folded: FoldedGraph
+    tp: int
+    names: tuple[str, ...]
+    strategies: tuple[tuple[Strategy, ...], ...]
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(self._link(tensor) for tensor in self.folded.tensors)
+
+    def of(self, name: str) -> tuple[Strategy, ...]:
+        """The strategies of one decision."""
+        return self.strategies[self.number[name]]
+
+    def _link(self, tensor: FoldedTensor) -> Link:
+        producer = self.number[tensor.ref.node]
+        left = [s.outputs[tensor.ref.index] for s in self.strategies[producer]]
+        wanted = [
+            (self.number[use.reader], [s.inputs[max(use.operand, 0)] for s in self.of(use.reader)])
+            for use in tensor.uses
+        ]
+        placements = tuple(dict.fromkeys(left))
+        ports = tuple(dict.fromkeys(port for _, row in wanted for port in row))
+        return Link(
+            tensor=tensor,
+            producer=producer,
+            placements=placements,
+            classes=tuple(placements.index(placement) for placement in left),
+            ports=ports,
+            readers=tuple((v, tuple(ports.index(port) for port in row)) for v, row in wanted),
+        )
+
+
+def build_space(folded: FoldedGraph, tp: int, strategies_of: StrategiesOf) -> Space:
+    """The choices of a folded graph over ``tp`` ranks."""
+    names, strategies = [], []
+    for node in folded.nodes:
+        names.append(node.name)
+        strategies.append(_of_node(node, tp, strategies_of))
+    for doors in folded.doors.values():
+        for door in doors:
+            names.append(door.name)
+            strategies.append(_of_door(door, tp))
+    return Space(folded=folded, tp=tp, names=tuple(names), strategies=tuple(strategies))
+
+
+def _of_node(node: OpNode, tp: int, strategies_of: StrategiesOf) -> tuple[Strategy, ...]:
+    if node.kind == "call":
+        return strategies_of(node, tp)
+    if node.kind == "parameter":
+        return tuple(_placed(p, len(node.outputs)) for p in _placements(node.outputs[0], tp))
+    return (_placed(Replicate(), len(node.outputs)),)
+
+
+def _of_door(door: Door, tp: int) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy(
+            label=repr(placement),
+            inputs=(Port(placement, grad_of(placement)),),
+            outputs=(placement,),
+            splits_work=False,
+        )
+        for placement in _placements(door.meta, tp)
+    )
+
+
+def _placed(placement: Placement, outputs: int) -> Strategy:
+    return Strategy(
+        label=repr(placement), inputs=(), outputs=(placement,) * outputs, splits_work=False
+    )
+
+
+def _placements(meta: TensorMeta, tp: int) -> Iterator[Placement]:
+    """Replicate, and a shard of every dim that does not carry the batch and divides."""
+    yield Replicate()
+    for dim, size in enumerate(meta.shape):
+        shard = Shard(dim)
+        if tp > 1 and size and dim not in meta.batch_dims and divides(shard, meta.shape, tp):
+            yield shard
