@@ -1,8 +1,8 @@
 """What an edge of the graph costs in messages: from a producer's placement to a reader's port.
 
 An edge moves the tensor forward (producer's placement to port) and its gradient backward (port's
-gradient to the placement that the producer expects, ``grad_of``). Either way one of seven motions
-does it. Gradients of every pair are dual: where the forward sums, the backward copies.
+gradient to the placement that the producer expects, ``grad_of``). Either way one motion does
+it. Gradients of every pair are dual: where the forward sums, the backward copies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from autoplan.sharding.placement import Partial, Placement, Replicate, Shard, gr
 from autoplan.sharding.strategies import Port
 
 Motion = Literal[
-    "identity", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "slice", "mask"
+    "identity",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "regroup",
+    "slice",
+    "mask",
 ]
 Message = tuple[str, int]
 
@@ -37,8 +44,9 @@ class Conversion:
     Attributes:
         source: the producer's placement; its gradient is expected in ``grad_of(source)``.
         target: the port in which the reader takes the tensor and leaves the gradient.
-        forward: motion of the tensor. ``slice`` keeps the own chunk, ``mask`` keeps the tensor on
-            rank 0 and zeros elsewhere.
+        forward: motion of the tensor. ``slice`` keeps the own chunk; ``mask`` keeps the tensor on
+            rank 0 and zeros elsewhere; ``all_to_all`` moves the shards to another dim; ``regroup``
+            gathers the dim and cuts it again by another number of parts.
         backward: motion of the gradient; ``identity`` when there is none.
     """
 
@@ -90,11 +98,13 @@ def _motion(source: Placement, target: Placement) -> Motion:
     if source == target:
         return "identity"
     if isinstance(source, Shard) and isinstance(target, Shard):
-        return "all_to_all"
+        return "regroup" if source.dim == target.dim else "all_to_all"
     return _MOTIONS[type(source), type(target)]
 
 
 def _messages(motion: Motion, nbytes: int, axis_size: int) -> tuple[Message, ...]:
     if motion in ("identity", "slice", "mask"):
         return ()
+    if motion == "regroup":
+        return (("all_gather", nbytes),)
     return ((motion, nbytes // axis_size if motion == "all_to_all" else nbytes),)

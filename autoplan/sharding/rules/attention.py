@@ -7,7 +7,7 @@ With grouped queries the query heads are (kv head ``h``, query within its group 
 from __future__ import annotations
 
 from autoplan.sharding.equation import Dims, Equation, Letters, Shape
-from autoplan.sharding.rules.base import Call, OpRule
+from autoplan.sharding.rules.base import Call
 
 
 def _attention(call: Call) -> Equation | None:
@@ -57,4 +57,4 @@ def _without_ones(dims: Dims, sizes: dict[str, int]) -> Dims:
     return tuple(kept(letters) for letters in dims)
 
 
-RULES = {"aten.scaled_dot_product_attention.default": OpRule(equation=_attention)}
+RULES = {"aten.scaled_dot_product_attention.default": _attention}

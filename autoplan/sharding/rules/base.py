@@ -1,13 +1,18 @@
-"""What a rule is: from one call of an operator to its equation, and to its local arguments."""
+"""What a rule is: from one call of an operator to its equation.
+
+On shards the operator runs with the same arguments, but for sizes (of a view, of the pieces of a
+split), which follow the local shapes of the outputs. A rule may split a letter only where that
+gives the right result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autoplan.sharding.equation import Dims, Equation, Shape
-from autoplan.trace.graph import Arg, OpNode, TensorMeta
+from autoplan.trace.graph import OpNode, TensorMeta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,21 +46,8 @@ class Call:
         return self.argument(index, name, default) % max(len(self.shapes[0]), 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpRule:
-    """How one operator splits.
-
-    Attributes:
-        equation: of a call; None when every rank must compute the whole operator.
-        size_argument: index of an argument that is the whole shape of the output, superseded by
-            the local shape when the call runs on shards.
-        local_arguments: for other arguments that hold sizes: new positional arguments, by index,
-            from the call and the local shapes of its outputs.
-    """
-
-    equation: Callable[[Call], Equation | None]
-    size_argument: int | None = None
-    local_arguments: Callable[[Call, Sequence[Shape]], Mapping[int, Arg]] | None = None
+Rule = Callable[[Call], Equation | None]
+"""The equation of a call; None when every rank must compute the whole operator."""
 
 
 def letters(shape: Shape) -> Dims:

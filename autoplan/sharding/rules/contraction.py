@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoplan.sharding.equation import Equation, equation
-from autoplan.sharding.rules.base import Call, OpRule
+from autoplan.sharding.rules.base import Call
 
 
 def _linear(call: Call) -> Equation:
@@ -49,10 +49,10 @@ def _bmm(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.linear.default": OpRule(equation=_linear),
-    "aten.addmm.default": OpRule(equation=_addmm),
-    "aten.baddbmm.default": OpRule(equation=_baddbmm),
-    "aten.matmul.default": OpRule(equation=_matmul),
-    "aten.mm.default": OpRule(equation=_mm),
-    "aten.bmm.default": OpRule(equation=_bmm),
+    "aten.linear.default": _linear,
+    "aten.addmm.default": _addmm,
+    "aten.baddbmm.default": _baddbmm,
+    "aten.matmul.default": _matmul,
+    "aten.mm.default": _mm,
+    "aten.bmm.default": _bmm,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoplan.sharding.equation import Dims, Equation
-from autoplan.sharding.rules.base import Call, OpRule, letters, sizes
+from autoplan.sharding.rules.base import Call, letters, sizes
 
 
 def _constant(call: Call) -> Equation:
@@ -24,14 +24,14 @@ def _whole(call: Call) -> None:
 
 
 RULES = {
-    "aten.full.default": OpRule(equation=_constant, size_argument=0),
-    "aten.zeros.default": OpRule(equation=_constant, size_argument=0),
-    "aten.ones.default": OpRule(equation=_constant, size_argument=0),
-    "aten.new_zeros.default": OpRule(equation=_constant, size_argument=1),
-    "aten.new_ones.default": OpRule(equation=_constant, size_argument=1),
-    "aten.new_full.default": OpRule(equation=_constant, size_argument=1),
-    "aten.scalar_tensor.default": OpRule(equation=_whole),
-    "aten.arange.default": OpRule(equation=_whole),
-    "aten.arange.start": OpRule(equation=_whole),
-    "aten.arange.start_step": OpRule(equation=_whole),
+    "aten.full.default": _constant,
+    "aten.zeros.default": _constant,
+    "aten.ones.default": _constant,
+    "aten.new_zeros.default": _constant,
+    "aten.new_ones.default": _constant,
+    "aten.new_full.default": _constant,
+    "aten.scalar_tensor.default": _whole,
+    "aten.arange.default": _whole,
+    "aten.arange.start": _whole,
+    "aten.arange.start_step": _whole,
 }

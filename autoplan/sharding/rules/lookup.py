@@ -7,7 +7,7 @@ gives zero for the others, so that the sum over the ranks is the lookup.
 from __future__ import annotations
 
 from autoplan.sharding.equation import Equation, LocalOp
-from autoplan.sharding.rules.base import Call, OpRule, letters, names, sizes
+from autoplan.sharding.rules.base import Call, letters, names, sizes
 
 
 def _embedding(call: Call) -> Equation:
@@ -15,11 +15,13 @@ def _embedding(call: Call) -> Equation:
     table, index = call.shapes
     tokens = letters(index)
     by_frequency = call.argument(3, "scale_grad_by_freq", False)
+    sparse = call.argument(4, "sparse", False)
     return Equation(
         inputs=((("v",), ("m",)), tokens),
         outputs=((*tokens, ("m",)),),
         sizes={**sizes(index), "v": table[0], "m": table[1]},
-        whole=names(range(len(index))) if by_frequency else frozenset(),
+        whole=(names(range(len(index))) if by_frequency else frozenset())
+        | ({"v"} if by_frequency or sparse else set()),
         local_ops={"v": LocalOp("vocab_parallel_embedding")},
     )
 
@@ -59,7 +61,7 @@ def _index_select(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.embedding.default": OpRule(equation=_embedding),
-    "aten.gather.default": OpRule(equation=_gather),
-    "aten.index_select.default": OpRule(equation=_index_select),
+    "aten.embedding.default": _embedding,
+    "aten.gather.default": _gather,
+    "aten.index_select.default": _index_select,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoplan.sharding.equation import Equation
-from autoplan.sharding.rules.base import Call, OpRule, broadcast, letters, names, sizes
+from autoplan.sharding.rules.base import Call, broadcast, letters, names, sizes
 
 
 def _norm(call: Call) -> Equation:
@@ -18,6 +18,6 @@ def _norm(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.layer_norm.default": OpRule(equation=_norm),
-    "aten.rms_norm.default": OpRule(equation=_norm),
+    "aten.layer_norm.default": _norm,
+    "aten.rms_norm.default": _norm,
 }

@@ -6,11 +6,10 @@ whole holds its chunk of each piece. Unequal pieces, and parts cut from a dim, k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from autoplan.sharding.equation import Dims, Equation, Letters, Shape
-from autoplan.sharding.rules.base import Call, OpRule, letters, sizes
-from autoplan.trace.graph import Arg
+from autoplan.sharding.rules.base import Call, letters, sizes
 
 _LINEAR = (frozenset({0}),)
 
@@ -27,12 +26,8 @@ def _pieces(whole: Shape, pieces: Sequence[Shape], at: int) -> tuple[Dims, list[
         piece: Letters = ("piece",) if len(pieces) > 1 else ()
         index: Letters = (f"d{at}",) if lengths[0] != 1 else ()
         extents.update({"piece": len(pieces), f"d{at}": lengths[0]})
-        return (
-            _with(dims, at, (*piece, *index)),
-            [_with(dims, at, index)] * len(pieces),
-            extents,
-            {"piece"},
-        )
+        parts = [_with(dims, at, index)] * len(pieces)
+        return _with(dims, at, (*piece, *index)), parts, extents, {"piece"}
     extents.update({f"part{number}": length for number, length in enumerate(lengths)})
     parts = [_with(dims, at, (f"part{number}",)) for number in range(len(pieces))]
     return dims, parts, extents, {f"d{at}", *(f"part{number}" for number in range(len(pieces)))}
@@ -51,14 +46,6 @@ def _split_at(call: Call, at: int) -> Equation:
 
 def _split(call: Call) -> Equation:
     return _split_at(call, call.dim(2))
-
-
-def _split_size(call: Call, local: Sequence[Shape]) -> Mapping[int, Arg]:
-    return {1: local[0][call.dim(2)]}
-
-
-def _split_sizes(call: Call, local: Sequence[Shape]) -> Mapping[int, Arg]:
-    return {1: tuple(shape[call.dim(2)] for shape in local)}
 
 
 def _cat(call: Call) -> Equation | None:
@@ -138,15 +125,15 @@ def _pad(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.split.Tensor": OpRule(equation=_split, local_arguments=_split_size),
-    "aten.split_with_sizes.default": OpRule(equation=_split, local_arguments=_split_sizes),
-    "aten.chunk.default": OpRule(equation=_split),
-    "aten.cat.default": OpRule(equation=_cat),
-    "aten.stack.default": OpRule(equation=_stack),
-    "aten.unbind.int": OpRule(equation=_unbind),
-    "aten.select.int": OpRule(equation=_unbind),
-    "aten.slice.Tensor": OpRule(equation=_slice),
-    "aten.narrow.default": OpRule(equation=_slice),
-    "aten.pad.default": OpRule(equation=_pad),
-    "aten.constant_pad_nd.default": OpRule(equation=_pad),
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split,
+    "aten.chunk.default": _split,
+    "aten.cat.default": _cat,
+    "aten.stack.default": _stack,
+    "aten.unbind.int": _unbind,
+    "aten.select.int": _unbind,
+    "aten.slice.Tensor": _slice,
+    "aten.narrow.default": _slice,
+    "aten.pad.default": _pad,
+    "aten.constant_pad_nd.default": _pad,
 }

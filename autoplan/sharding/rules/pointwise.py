@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoplan.sharding.equation import Equation
-from autoplan.sharding.rules.base import Call, OpRule, broadcast, letters, sizes
+from autoplan.sharding.rules.base import Call, Rule, broadcast, letters, sizes
 from autoplan.trace.graph import Ref
 
 _Groups = tuple[frozenset[int], ...]
@@ -41,7 +41,7 @@ def _sum(call: Call) -> _Groups:
     return (frozenset({0, 1}),) if len(call.inputs) == 2 else ()
 
 
-def pointwise(linear: Callable[[Call], _Groups] = _never) -> OpRule:
+def pointwise(linear: Callable[[Call], _Groups] = _never) -> Rule:
     """The rule of an elementwise operator; ``linear`` gives the operands it is linear in."""
 
     def equation(call: Call) -> Equation:
@@ -53,7 +53,7 @@ def pointwise(linear: Callable[[Call], _Groups] = _never) -> OpRule:
             linear=linear(call),
         )
 
-    return OpRule(equation=equation)
+    return equation
 
 
 _NONLINEAR = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoplan.sharding.equation import Equation
-from autoplan.sharding.rules.base import Call, OpRule, letters, names, sizes
+from autoplan.sharding.rules.base import Call, Rule, letters, names, sizes
 
 _LINEAR = (frozenset({0}),)
 
@@ -35,16 +35,16 @@ def _reduce(call: Call, dims: Sequence[int], *, summed: bool, linear: bool) -> E
     )
 
 
-def _reduction(index: int | None, *, summed: bool = False, linear: bool = False) -> OpRule:
+def _reduction(index: int | None, *, summed: bool = False, linear: bool = False) -> Rule:
     """Rule of a reduction whose dims are argument ``index``, or all dims."""
 
     def equation(call: Call) -> Equation:
         return _reduce(call, _reduced(call, index), summed=summed, linear=linear)
 
-    return OpRule(equation=equation)
+    return equation
 
 
-def _along(index: int, *, linear: bool = False) -> OpRule:
+def _along(index: int, *, linear: bool = False) -> Rule:
     """Rule of an operator that keeps the shape and works along the dim of argument ``index``."""
 
     def equation(call: Call) -> Equation:
@@ -57,7 +57,7 @@ def _along(index: int, *, linear: bool = False) -> OpRule:
             linear=_LINEAR if linear else (),
         )
 
-    return OpRule(equation=equation)
+    return equation
 
 
 RULES = {

@@ -17,10 +17,10 @@ from autoplan.sharding.rules import (
     reduction,
     view,
 )
-from autoplan.sharding.rules.base import Call, OpRule
+from autoplan.sharding.rules.base import Call, Rule
 from autoplan.trace.graph import OpGraph, OpNode
 
-RULES: MappingProxyType[str, OpRule] = MappingProxyType(
+RULES: MappingProxyType[str, Rule] = MappingProxyType(
     {
         **attention.RULES,
         **contraction.RULES,
@@ -44,4 +44,4 @@ def call_of(node: OpNode, graph: OpGraph) -> Call:
 def equation_of(node: OpNode, graph: OpGraph) -> Equation | None:
     """The equation of a call; None for an unknown operator or one that must run whole."""
     rule = RULES.get(node.target)
-    return rule.equation(call_of(node, graph)) if rule and node.kind == "call" else None
+    return rule(call_of(node, graph)) if rule and node.kind == "call" else None

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from autoplan.sharding.equation import Dims, Equation, Shape
+from autoplan.sharding.equation import Dims, Equation
 from autoplan.sharding.factors import view_equation
-from autoplan.sharding.rules.base import Call, OpRule, broadcast, letters, names, sizes
-from autoplan.trace.graph import Arg
+from autoplan.sharding.rules.base import Call, broadcast, letters, names, sizes
 
 _LINEAR = (frozenset({0}),)
 
 
 def _view(call: Call) -> Equation | None:
     return view_equation(call.shapes[0], call.outputs[0].shape)
-
-
-def _unflatten_sizes(call: Call, local: Sequence[Shape]) -> Mapping[int, Arg]:
-    start, count = call.dim(1), len(call.argument(2, "sizes"))
-    return {2: tuple(local[0][start : start + count])}
 
 
 def _squeeze(call: Call) -> Equation | None:
@@ -71,38 +65,23 @@ def _expand(call: Call) -> Equation:
 
 
 def _repeat(call: Call) -> Equation:
-    """Every dim is (repetition, index); only a dim of size one lets its repetitions be split."""
-    source, result = call.shapes[0], call.outputs[0].shape
-    source = (1,) * (len(result) - len(source)) + source
+    """Every dim is (repetition, index)."""
+    result = call.outputs[0].shape
+    source = (1,) * (len(result) - len(call.shapes[0])) + call.shapes[0]
     counts = {
         f"r{dim}": out // size for dim, (out, size) in enumerate(zip(result, source, strict=True))
     }
     dims: Dims = tuple(
-        tuple(
-            letter
-            for letter, extent in ((f"r{dim}", counts[f"r{dim}"]), (f"d{dim}", size))
-            if extent != 1
-        )
-        for dim, size in enumerate(source)
+        (*(() if counts[f"r{dim}"] == 1 else (f"r{dim}",)), *letter)
+        for dim, letter in enumerate(letters(source))
     )
     return Equation(
         inputs=(letters(source)[len(source) - len(call.shapes[0]) :],),
         outputs=(dims,),
         sizes={**counts, **sizes(source)},
-        whole=frozenset(f"r{dim}" for dim, size in enumerate(source) if size != 1),
+        whole=frozenset(counts),
         linear=_LINEAR,
     )
-
-
-def _repeat_counts(call: Call, local: Sequence[Shape]) -> Mapping[int, Arg]:
-    counts = call.argument(1, "repeats")
-    source = (1,) * (len(counts) - len(call.shapes[0])) + call.shapes[0]
-    return {
-        1: tuple(
-            out if size == 1 else count
-            for count, size, out in zip(counts, source, local[0], strict=True)
-        )
-    }
 
 
 def _triangle(call: Call) -> Equation:
@@ -117,20 +96,20 @@ def _triangle(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.view.default": OpRule(equation=_view, size_argument=1),
-    "aten.reshape.default": OpRule(equation=_view, size_argument=1),
-    "aten._unsafe_view.default": OpRule(equation=_view, size_argument=1),
-    "aten.flatten.using_ints": OpRule(equation=_view),
-    "aten.unflatten.int": OpRule(equation=_view, local_arguments=_unflatten_sizes),
-    "aten.unsqueeze.default": OpRule(equation=_view),
-    "aten.squeeze.default": OpRule(equation=_squeeze),
-    "aten.squeeze.dim": OpRule(equation=_squeeze),
-    "aten.squeeze.dims": OpRule(equation=_squeeze),
-    "aten.permute.default": OpRule(equation=_permute),
-    "aten.transpose.int": OpRule(equation=_transpose),
-    "aten.t.default": OpRule(equation=_t),
-    "aten.expand.default": OpRule(equation=_expand, size_argument=1),
-    "aten.repeat.default": OpRule(equation=_repeat, local_arguments=_repeat_counts),
-    "aten.tril.default": OpRule(equation=_triangle),
-    "aten.triu.default": OpRule(equation=_triangle),
+    "aten.view.default": _view,
+    "aten.reshape.default": _view,
+    "aten._unsafe_view.default": _view,
+    "aten.flatten.using_ints": _view,
+    "aten.unflatten.int": _view,
+    "aten.unsqueeze.default": _view,
+    "aten.squeeze.default": _squeeze,
+    "aten.squeeze.dim": _squeeze,
+    "aten.squeeze.dims": _squeeze,
+    "aten.permute.default": _permute,
+    "aten.transpose.int": _transpose,
+    "aten.t.default": _t,
+    "aten.expand.default": _expand,
+    "aten.repeat.default": _repeat,
+    "aten.tril.default": _triangle,
+    "aten.triu.default": _triangle,
 }
