@@ -1,0 +1,123 @@
+"""Feeds the batch: names the inputs, checks their sizes, cuts microbatches.
+
+The global batch fixes the mathematics, so a rank's share of it must have exactly the planned
+number of rows: a last batch of another size would train with other weights per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autoplan.codegen import BatchInput
+from autoplan.errors import PlanError
+from autoplan.runtime.mesh import RankMesh
+
+Batch = Mapping[str, Tensor] | Sequence[Tensor]
+
+
+class BatchReader:
+    """Turns what the user feeds into the arguments of each microbatch.
+
+    Args:
+        inputs: arguments of the emitted module, with global shapes at the plan's global batch.
+        samples: global batch.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[BatchInput],
+        *,
+        samples: int,
+        num_microbatches: int,
+        mesh: RankMesh,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.samples = samples
+        self.num_microbatches = num_microbatches
+        self._mesh = mesh
+
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        """The inputs in the emitted order, from the arguments of a call.
+
+        An input is known by the way it was given when the model was traced: by keyword, or by
+        position (``"0"``).
+
+        Raises:
+            PlanError: when other inputs are given than the model was planned for.
+        """
+        given = {str(position): value for position, value in enumerate(args)}
+        given |= dict(kwargs)
+        targets = [entry.target for entry in self.inputs]
+        if set(given) != set(targets):
+            raise PlanError(f"inputs {sorted(given)} were given but {self._expected()}")
+        for target in targets:
+            if not isinstance(given[target], Tensor):
+                raise PlanError(
+                    f"input {target!r} is a {type(given[target]).__name__}: give a tensor"
+                )
+        return tuple(given[target] for target in targets)
+
+    def read(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The inputs of ``train_step``'s batch: a mapping by name, or a sequence by position."""
+        if isinstance(batch, Tensor):
+            return self.named((batch,), {})
+        if isinstance(batch, Mapping):
+            return self.named((), batch)
+        return self.named(tuple(batch), {})
+
+    def microbatches(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """The arguments of every microbatch, from this rank's share of the global batch.
+
+        Raises:
+            PlanError: when an input has another shape than this rank's share of the global batch.
+        """
+        split = [
+            self._split(entry, value) for entry, value in zip(self.inputs, inputs, strict=True)
+        ]
+        return list(zip(*split, strict=True))
+
+    def shard(self, batch: Batch) -> Any:
+        """This data-parallel rank's rows of a global batch, in the form that was given."""
+        values = self.read(batch)
+        own = [
+            self._own_rows(entry, value) for entry, value in zip(self.inputs, values, strict=True)
+        ]
+        if isinstance(batch, Mapping):
+            return {entry.target: value for entry, value in zip(self.inputs, own, strict=True)}
+        return own[0] if isinstance(batch, Tensor) else tuple(own)
+
+    def _split(self, entry: BatchInput, value: Tensor) -> tuple[Tensor, ...]:
+        self._check(entry, value, ranks=self._mesh.dp)
+        if value.is_floating_point():
+            value = value.to(getattr(torch, entry.meta.dtype))
+        value = value.to(self._mesh.device, non_blocking=True)
+        if not entry.meta.batch_dims:
+            return (value,) * self.num_microbatches
+        return value.chunk(self.num_microbatches, entry.meta.batch_dims[0])
+
+    def _own_rows(self, entry: BatchInput, value: Tensor) -> Tensor:
+        self._check(entry, value, ranks=1)
+        if not entry.meta.batch_dims:
+            return value
+        return value.chunk(self._mesh.dp, entry.meta.batch_dims[0])[self._mesh.dp_rank]
+
+    def _check(self, entry: BatchInput, value: Tensor, *, ranks: int) -> None:
+        expected = tuple(
+            size // ranks if dim in entry.meta.batch_dims else size
+            for dim, size in enumerate(entry.meta.shape)
+        )
+        if tuple(value.shape) == expected:
+            return
+        share = f"one of {ranks} data-parallel ranks" if ranks > 1 else "the whole"
+        raise PlanError(
+            f"input {entry.target!r} has shape {tuple(value.shape)} but {share} of global batch "
+            f"{self.samples} feeds {expected}: drop a last batch of another size "
+            "(DataLoader(drop_last=True)), or plan for this one"
+        )
+
+    def _expected(self) -> str:
+        return f"the model was planned for {[entry.target for entry in self.inputs]}: give those"

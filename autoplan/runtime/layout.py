@@ -1,0 +1,90 @@
+"""Which piece of each parameter a rank holds.
+
+A parameter is split first over ``tp`` (evenly, on the dim that the plan chose), and the piece again
+over ``dp`` where the ZeRO stage shards (by FSDP2). Both splits are contiguous chunks, so that a
+rank's piece is a box of the global tensor. Everything that must know where a piece lies
+(checkpoints, norms, loading) reads it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.runtime.mesh import RankMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box of a global tensor: its first index and its size along every dim."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def overlap(self, other: Box) -> Box | None:
+        """The box common to both; None when it is empty."""
+        start = tuple(max(a, b) for a, b in zip(self.start, other.start, strict=True))
+        stop = tuple(
+            min(a + n, b + m)
+            for a, n, b, m in zip(self.start, self.shape, other.start, other.shape, strict=True)
+        )
+        if any(high <= low for low, high in zip(start, stop, strict=True)):
+            return None
+        return Box(start, tuple(high - low for low, high in zip(start, stop, strict=True)))
+
+    def within(self, outer: Box) -> tuple[slice, ...]:
+        """The slices that select this box from a tensor that holds ``outer``."""
+        return tuple(
+            slice(a - b, a - b + n)
+            for a, b, n in zip(self.start, outer.start, self.shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterLayout:
+    """Global shape of a parameter and the dims that ``tp`` and ``dp`` split, if any."""
+
+    shape: tuple[int, ...]
+    tp_dim: int | None = None
+    dp_dim: int | None = None
+
+    def tp_shape(self, tp: int) -> tuple[int, ...]:
+        """Shape of the piece on one ``tp`` rank, before any split over ``dp``."""
+        return tuple(n // tp if dim == self.tp_dim else n for dim, n in enumerate(self.shape))
+
+    def box(self, mesh: RankMesh) -> Box:
+        """The piece of this rank."""
+        start, shape = [0] * len(self.shape), list(self.shape)
+        if self.tp_dim is not None:
+            shape[self.tp_dim] //= mesh.tp
+            start[self.tp_dim] = mesh.tp_rank * shape[self.tp_dim]
+        if self.dp_dim is not None:
+            whole = shape[self.dp_dim]
+            chunk = -(-whole // mesh.dp)
+            first = min(chunk * mesh.dp_rank, whole)
+            start[self.dp_dim] += first
+            shape[self.dp_dim] = min(chunk, whole - first)
+        return Box(tuple(start), tuple(shape))
+
+    def copies(self, mesh: RankMesh) -> int:
+        """How many ranks hold the same piece."""
+        return (1 if self.tp_dim is not None else mesh.tp) * (
+            1 if self.dp_dim is not None else mesh.dp
+        )
+
+    def is_first_copy(self, mesh: RankMesh) -> bool:
+        """Whether this rank is the one of those that hold its piece to count or write it."""
+        first_tp = self.tp_dim is not None or mesh.tp_rank == 0
+        return first_tp and (self.dp_dim is not None or mesh.dp_rank == 0)
+
+
+def dp_shard_dim(shape: tuple[int, ...], tp_dim: int | None, dp: int) -> int | None:
+    """The dim that FSDP2 splits over ``dp`` of a tensor parallel piece of this shape.
+
+    The first dim that divides evenly; else dim 0 unevenly; None (keep it whole) for a scalar, and
+    where dim 0 is split by ``tp`` as well: DTensor gathers an uneven shard nested in another shard
+    of the same dim wrongly, without an error.
+    """
+    for dim, size in enumerate(shape):
+        if size % dp == 0 and size > 0:
+            return dim
+    return 0 if shape and tp_dim != 0 else None

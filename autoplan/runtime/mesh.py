@@ -1,0 +1,109 @@
+"""Where this process stands in the mesh of the plan.
+
+``tp`` ranks are neighbours (innermost), so that the messages of every operator stay within a node;
+``dp`` is the outer axis. A job of one process needs no process group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from autoplan.errors import PlanError
+from autoplan.plan import MeshPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMesh:
+    """Sizes of the mesh axes and the coordinates of this rank.
+
+    Attributes:
+        device_mesh: the ``("dp", "tp")`` mesh; None in a process without a process group.
+    """
+
+    dp: int
+    tp: int
+    dp_rank: int
+    tp_rank: int
+    device: torch.device
+    device_mesh: DeviceMesh | None
+
+    @property
+    def world_size(self) -> int:
+        return self.dp * self.tp
+
+    @property
+    def rank(self) -> int:
+        return self.dp_rank * self.tp + self.tp_rank
+
+    def axis(self, name: str) -> DeviceMesh:
+        """The one-dimensional mesh of this rank along ``name``; there must be a process group."""
+        assert self.device_mesh is not None
+        return self.device_mesh[name]
+
+    def group(self, name: str) -> dist.ProcessGroup | None:
+        """The process group along ``name``; None without a process group."""
+        return None if self.device_mesh is None else self.device_mesh.get_group(name)
+
+    def sum_over_dp(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of ``value`` over the data-parallel ranks, computed in place."""
+        if self.dp > 1:
+            dist.all_reduce(value, group=self.group("dp"))
+        return value
+
+    def sum_over_world(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of ``value`` over all ranks, computed in place."""
+        if self.world_size > 1:
+            dist.all_reduce(value)
+        return value
+
+    def barrier(self) -> None:
+        if self.world_size > 1:
+            dist.barrier()
+
+
+def build_mesh(mesh: MeshPlan, device: torch.device | None = None) -> RankMesh:
+    """The mesh of the plan over the running process group.
+
+    Args:
+        device: where this rank computes; by default its CUDA device under a CUDA backend, else the
+            CPU.
+
+    Raises:
+        PlanError: when the running world size is not the plan's, or an axis is not supported.
+    """
+    for axis in ("pp", "cp", "ep"):
+        if getattr(mesh, axis) != 1:
+            raise PlanError(
+                f"the plan has {axis} = {getattr(mesh, axis)}; this version runs dp x tp only: "
+                f"plan with {axis} = 1"
+            )
+    running = dist.get_world_size() if dist.is_initialized() else 1
+    if running != mesh.world_size:
+        raise PlanError(
+            f"the plan is for {mesh.world_size} ranks (dp {mesh.dp} x tp {mesh.tp}) but {running} "
+            f"run: start {mesh.world_size} processes with torchrun, or plan for {running}"
+        )
+    device = device or _default_device()
+    if not dist.is_initialized():
+        return RankMesh(dp=1, tp=1, dp_rank=0, tp_rank=0, device=device, device_mesh=None)
+    device_mesh = init_device_mesh(device.type, (mesh.dp, mesh.tp), mesh_dim_names=("dp", "tp"))
+    return RankMesh(
+        dp=mesh.dp,
+        tp=mesh.tp,
+        dp_rank=device_mesh.get_local_rank("dp"),
+        tp_rank=device_mesh.get_local_rank("tp"),
+        device=device,
+        device_mesh=device_mesh,
+    )
+
+
+def _default_device() -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if dist.is_initialized() and "nccl" not in dist.get_backend():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())

@@ -1,0 +1,46 @@
+"""Training or evaluation: which of the two the graph was traced in is part of the program.
+
+An operator such as dropout has its mode among its arguments, fixed at trace time. A module without
+such operators computes the same in both modes, and may be switched freely.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoplan.runtime.torch_private import resolve
+from autoplan.trace.graph import OpGraph, OpNode
+
+_MODE_FLAGS = ("train", "training", "use_input_stats")
+
+
+def mode_dependent(graph: OpGraph) -> str | None:
+    """Name of the first operator that computes otherwise in the other mode; None without one.
+
+    Its schema has a mode flag or a dropout rate. A rate of 0, and a norm that keeps no running
+    statistics, compute the same in both modes.
+    """
+    return next((node.name for node in graph.of_kind("call") if _depends_on_mode(node)), None)
+
+
+def _depends_on_mode(node: OpNode) -> bool:
+    values = _arguments(node)
+    if values.get("dropout_p", 0) != 0:
+        return True
+    if not any(flag in values for flag in _MODE_FLAGS):
+        return False
+    return values.get("p", 1) != 0 and values.get("running_mean", True) is not None
+
+
+def _arguments(node: OpNode) -> dict[str, Any]:
+    """The arguments of a call by name, defaults included."""
+    try:
+        overload = resolve(f"torch.ops.{node.target}")
+    except AttributeError:
+        return {}
+    schema = overload._schema.arguments
+    defaults = {
+        argument.name: argument.default_value for argument in schema if argument.has_default_value()
+    }
+    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
+    return defaults | given | dict(node.kwargs)

@@ -1,0 +1,212 @@
+"""The module that a training script holds: the emitted program behind the face of ``nn.Module``.
+
+Parameters are the pieces that this rank's optimizer steps, under the model's own names. A step is
+``train_step``; with a single microbatch the ordinary ``loss = pm(**inputs); loss.backward()`` works
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autoplan.codegen import Emitted
+from autoplan.errors import PlanError, UnsupportedModelError
+from autoplan.plan import Plan
+from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
+from autoplan.runtime.data import Batch, BatchReader
+from autoplan.runtime.data_parallel import DataParallel
+from autoplan.runtime.gradients import gradient_norm, scale_gradients
+from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.state import TrainingState
+from autoplan.runtime.train import Trainer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracedModel:
+    """What the module must know of the model it was traced from.
+
+    Attributes:
+        tied: groups of parameter names that are one tensor; the first is the name it goes by.
+        training: the mode it was traced in.
+        mode_dependent: an operator that computes otherwise in the other mode, if there is one.
+    """
+
+    fingerprint: str
+    tied: tuple[tuple[str, ...], ...]
+    training: bool
+    mode_dependent: str | None
+
+
+class ParallelModule(nn.Module):
+    """One rank of a model in parallel training; made by ``parallelize``.
+
+    Attributes:
+        plan: what it runs.
+        data_rank, data_world: index of this rank among those that feed different data, and their
+            number; ranks with the same ``data_rank`` must feed the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        program: nn.Module,
+        emitted: Emitted,
+        plan: Plan,
+        mesh: RankMesh,
+        data_parallel: DataParallel,
+        buffers: Mapping[str, Tensor],
+        traced: TracedModel,
+    ) -> None:
+        super().__init__()
+        self.program = program
+        self.plan = plan
+        self.data_rank, self.data_world = mesh.dp_rank, mesh.dp
+        self._emitted = emitted
+        self._mesh = mesh
+        self._data_parallel = data_parallel
+        self._traced = traced
+        self._reader = BatchReader(
+            emitted.inputs,
+            samples=plan.job.global_batch,
+            num_microbatches=plan.num_microbatches,
+            mesh=mesh,
+        )
+        self._trainer = Trainer(program, data_parallel, mesh)
+        self._state = TrainingState(
+            parameters=data_parallel.parameters,
+            layouts=data_parallel.layouts,
+            buffers=dict(buffers),
+            mesh=mesh,
+        )
+        self.training = traced.training
+
+    def train_step(self, batch: Batch) -> Tensor:
+        """Runs one step on this rank's share of the global batch; the optimizer is not stepped.
+
+        Adds the gradients of the global loss to ``.grad``.
+
+        Args:
+            batch: ``global_batch / data_world`` rows: a mapping by input name, or a sequence.
+
+        Returns:
+            The loss of the global batch, detached, the same on every rank.
+
+        Raises:
+            PlanError: when inputs are missing or of another size.
+        """
+        return self._trainer.step(self._reader.microbatches(self._reader.read(batch)))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss of the global batch, from this rank's share of it.
+
+        Its ``backward()`` adds the gradients that ``train_step`` does. Without gradients
+        (``torch.no_grad``) it works for any number of microbatches.
+
+        Raises:
+            PlanError: with gradients, when the plan has several microbatches.
+        """
+        microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
+        if not torch.is_grad_enabled():
+            return self._trainer.evaluate(microbatches)
+        if len(microbatches) > 1:
+            raise PlanError(
+                f"the plan has {len(microbatches)} microbatches, whose backward passes take turns "
+                "with their forward passes: use train_step(batch), or plan for one microbatch"
+            )
+        return self._trainer.loss(microbatches[0])
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scales the gradients so that their norm is at most ``max_norm``.
+
+        Returns:
+            The 2-norm of all gradients as one vector before scaling, on every rank. Tied
+            parameters count once.
+        """
+        norm = gradient_norm(self._state.parameters, self._state.layouts, self._mesh)
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        scale_gradients(self._state.parameters.values(), factor)
+        return norm
+
+    def shard_batch(self, batch: Batch) -> Any:
+        """This rank's rows of a global batch that every rank holds."""
+        return self._reader.shard(batch)
+
+    def save(
+        self,
+        path: str | Path,
+        optimizer: Optimizer | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a checkpoint that loads under any plan of this model; all ranks must call it.
+
+        Args:
+            path: a folder that all ranks see. One that holds a checkpoint keeps it, whole, until
+                the new one is complete.
+            extra: anything that JSON holds (step, epoch, scheduler state).
+
+        Raises:
+            CheckpointError: when ``extra`` is not JSON, or the optimizer holds other parameters.
+        """
+        save_checkpoint(Path(path), self._state, self._traced.fingerprint, optimizer, extra or {})
+
+    def load(self, path: str | Path, optimizer: Optimizer | None = None) -> dict[str, Any]:
+        """Reads weights, buffers and, for an ``optimizer``, its state; returns what was ``extra``.
+
+        Raises:
+            CheckpointError: when the checkpoint is missing, damaged or of another model.
+        """
+        self._data_parallel.free_gathered()
+        return load_checkpoint(Path(path), self._state, self._traced.fingerprint, optimizer)
+
+    def print_source(self) -> None:
+        """Prints the program that this rank runs."""
+        print(self._emitted.source)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """The pieces of this rank by the model's own names; a tied parameter goes by its first.
+
+        With ``remove_duplicate=False`` the other names of tied parameters follow it.
+        """
+        lead = f"{prefix}." if prefix else ""
+        for name, parameter in self._state.parameters.items():
+            yield lead + name, parameter
+            if not remove_duplicate:
+                for other in self._other_names(name):
+                    yield lead + other, parameter
+
+    def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """This rank's pieces (DTensors where split) and buffers, by all the model's names."""
+        named = self.named_parameters(remove_duplicate=False)
+        state = {prefix + name: parameter.detach() for name, parameter in named}
+        return state | {prefix + name: value for name, value in self._state.buffers.items()}
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Not offered: it would load one rank's pieces; ``load`` reads checkpoints of any plan."""
+        raise PlanError("load_state_dict of a parallel module: use load(path) with a checkpoint")
+
+    def train(self, mode: bool = True) -> ParallelModule:
+        """Switches mode where both compute the same; else only to the mode that was traced.
+
+        Raises:
+            UnsupportedModelError: when an operator (dropout) has the other mode built in.
+        """
+        if mode != self._traced.training and self._traced.mode_dependent is not None:
+            traced, asked = ("train", "eval") if self._traced.training else ("eval", "train")
+            raise UnsupportedModelError(
+                f"{self._traced.mode_dependent} was traced in {traced} mode, which is part of the "
+                f"program: trace the model anew in {asked} mode to run it so"
+            )
+        self.training = mode
+        return self
+
+    def _other_names(self, name: str) -> Sequence[str]:
+        return next((group[1:] for group in self._traced.tied if group[0] == name), ())

@@ -1,0 +1,121 @@
+"""From a model, its graph and a plan to the module that this rank trains."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autoplan.capabilities import RUNNABLE_PRECISIONS
+from autoplan.codegen import Emitted, build_module, emit_program
+from autoplan.errors import PlanError
+from autoplan.plan import Plan
+from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.data_parallel import DataParallel
+from autoplan.runtime.mesh import RankMesh, build_mesh
+from autoplan.runtime.modes import mode_dependent
+from autoplan.runtime.module import ParallelModule, TracedModel
+from autoplan.runtime.weights import place_weights
+from autoplan.trace.graph import OpGraph
+
+
+def parallelize(
+    model: nn.Module, graph: OpGraph, plan: Plan, *, device: torch.device | None = None
+) -> ParallelModule:
+    """This rank's part of ``model`` in the training that ``plan`` decided.
+
+    Call it on every rank of an initialised process group with the plan's world size; a single
+    process needs no group. The weights of rank 0's model count, and ``model`` is left as it is.
+
+    Args:
+        graph: of ``model``, as ``trace.capture`` made it, in the plan's precision.
+        device: where this rank computes; by default its CUDA device under NCCL, else the CPU.
+
+    Raises:
+        PlanError: when plan, graph, model and process group do not fit each other, or the ranks
+            hold different plans.
+        UnsupportedModelError: when the model cannot run correctly in this mesh.
+    """
+    if plan.fingerprint != graph.fingerprint:
+        raise PlanError("the plan was made for another model: plan this model anew")
+    compute_dtype = _compute_dtype(plan)
+    mesh = build_mesh(plan.mesh, device)
+    _check_same_plan(plan, mesh)
+    emitted = emit_program(graph, plan)
+    _check_precision(emitted, compute_dtype, plan)
+    weights = place_weights(model, emitted, mesh, compute_dtype)
+    program = build_module(
+        emitted,
+        weights.parameters.__getitem__,
+        weights.buffers.__getitem__,
+        {name: axis_group(mesh, name) for name in ("dp", "tp")},
+    )
+    data_parallel = DataParallel(
+        program,
+        weights,
+        unit_paths=emitted.unit_paths,
+        zero=plan.zero,
+        mesh=mesh,
+        compute_dtype=compute_dtype,
+    )
+    return ParallelModule(
+        program=program,
+        emitted=emitted,
+        plan=plan,
+        mesh=mesh,
+        data_parallel=data_parallel,
+        buffers=weights.buffers,
+        traced=TracedModel(
+            fingerprint=graph.fingerprint,
+            tied=graph.tied,
+            training=model.training,
+            mode_dependent=mode_dependent(graph),
+        ),
+    )
+
+
+def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:
+    """This rank's place on one axis, as the emitted program wants it."""
+    size, rank = (mesh.dp, mesh.dp_rank) if name == "dp" else (mesh.tp, mesh.tp_rank)
+    group = mesh.group(name)
+    return AxisGroup(
+        name=name, size=size, rank=rank, group="" if group is None else group.group_name
+    )
+
+
+def _compute_dtype(plan: Plan) -> torch.dtype | None:
+    """The dtype of a mixed precision plan; None where weights compute in their own."""
+    if plan.job.precision not in RUNNABLE_PRECISIONS:
+        raise PlanError(
+            f"precision {plan.job.precision} can be planned but not run (it needs loss scaling): "
+            "use bf16 or fp32"
+        )
+    return torch.bfloat16 if plan.job.precision == "bf16" else None
+
+
+def _check_precision(emitted: Emitted, compute_dtype: torch.dtype | None, plan: Plan) -> None:
+    if compute_dtype is None:
+        return
+    for name, stored in emitted.parameters.items():
+        dtype = getattr(torch, stored.meta.dtype)
+        if dtype.is_floating_point and dtype != compute_dtype:
+            raise PlanError(
+                f"the plan computes in {plan.job.precision} but {name!r} was traced in "
+                f"{stored.meta.dtype}: trace the model in {plan.job.precision}"
+            )
+
+
+def _check_same_plan(plan: Plan, mesh: RankMesh) -> None:
+    """Raises on every rank when any two hold different plans."""
+    if mesh.world_size == 1:
+        return
+    digest = hashlib.sha256(repr(plan).encode()).digest()
+    own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(mesh.device)
+    first = own.clone()
+    dist.broadcast(first, src=0)
+    differs = torch.tensor(float(not torch.equal(own, first)), device=mesh.device)
+    if mesh.sum_over_world(differs).item() > 0:
+        raise PlanError("the ranks hold different plans: give all of them the plan of rank 0")

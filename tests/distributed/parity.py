@@ -1,0 +1,37 @@
+"""When two runs of the same training count as equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+RTOL = {torch.float64: 1e-9, torch.float32: 1e-4}
+FLOOR = {torch.float64: 1e-12, torch.float32: 1e-7}
+LOSS_RTOL = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+def full(tensor: Tensor) -> Tensor:
+    """A copy of the whole tensor, gathered where it is split; all its ranks must call it."""
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).clone()
+
+
+def assert_parity(
+    got: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, largest: float | None = None
+) -> None:
+    """Checks max|a - b| <= rtol max|b| + floor L for every tensor, with rtol and floor by dtype.
+
+    L is the largest magnitude among all expected tensors, or ``largest``: where a true gradient is
+    zero (the bias of attention keys), rounding noise is measured against the model's gradients.
+    """
+    assert set(got) == set(expected), set(got) ^ set(expected)
+    if largest is None:
+        largest = max(value.abs().max().item() for value in expected.values())
+    for name, value in expected.items():
+        assert got[name].shape == value.shape, (name, got[name].shape, value.shape)
+        error = (got[name] - value).abs().max().item()
+        bound = RTOL[value.dtype] * value.abs().max().item() + FLOOR[value.dtype] * largest
+        assert error <= bound, f"{name}: off by {error:.3g}, more than {bound:.3g}"
