@@ -1,13 +1,27 @@
-"""Runs emitted source and builds the module tree around it."""
+"""Runs emitted source and builds the module tree around it.
+
+The source is compiled from the text in memory, never from a file, and registered with
+``linecache``, so that tracebacks show its lines. Between the root and the blocks stand plain
+containers, one per module of the original, so that every parameter keeps its name.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import linecache
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from autoplan.codegen.emitted import Emitted
+
+
+class Container(nn.Module):
+    """Holds what a module of the original held; ``container[0]`` is its child ``0``."""
+
+    def __getitem__(self, index: int) -> Any:
+        return getattr(self, str(index))
 
 
 def build_module(
@@ -27,4 +41,37 @@ def build_module(
         buffer: makes the buffer of an original name, likewise.
         axes: this rank's ``runtime.collectives.AxisGroup`` of each axis; ``tp`` is read.
     """
-    raise NotImplementedError
+    namespace = _run(emitted.source, axes["tp"])
+    root = namespace[emitted.root_class]()
+    for path, name in emitted.block_classes.items():
+        owner, last = _owner(root, path)
+        owner.add_module(last, namespace[name]())
+    for name in emitted.parameters:
+        owner, last = _owner(root, name)
+        owner.register_parameter(last, parameter(name))
+    for name in emitted.buffers:
+        owner, last = _owner(root, name)
+        owner.register_buffer(last, buffer(name))
+    return root
+
+
+def _run(source: str, tp: Any) -> dict[str, Any]:
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    filename = f"<autoplan {digest}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": f"autoplan_emitted_{digest}", "tp": tp}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace
+
+
+def _owner(root: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that ``name`` lies in, made of containers where missing, and its last part."""
+    *path, last = name.split(".")
+    owner = root
+    for part in path:
+        if part not in owner._modules:
+            owner.add_module(part, Container())
+        child = owner._modules[part]
+        assert child is not None
+        owner = child
+    return owner, last

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from autoplan.codegen.emitted import Emitted
+from autoplan.codegen.choices import Choices
+from autoplan.codegen.emit import source_of
+from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
+from autoplan.codegen.header import header
+from autoplan.codegen.lower import ROOT_CLASS, input_name, lower
+from autoplan.codegen.units import unit_paths
+from autoplan.errors import PlanError
 from autoplan.plan import Plan
+from autoplan.sharding.assignment import assign
+from autoplan.sharding.batch import batch_layout
 from autoplan.trace.graph import OpGraph
 
 
@@ -14,4 +22,50 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
         PlanError: when the plan does not belong to the graph.
         UnsupportedModelError: when the model cannot run correctly in this mesh.
     """
-    raise NotImplementedError
+    graph = graph.at_batch(plan.job.global_batch)
+    pieces = plan.mesh.dp * plan.num_microbatches
+    if plan.microbatch * pieces != graph.batch:
+        raise PlanError(
+            f"{pieces} microbatches of {plan.microbatch} samples are no global batch of "
+            f"{graph.batch}; plan this job again"
+        )
+    if plan.fingerprint != graph.fingerprint:
+        raise PlanError("the plan belongs to another model (fingerprints differ); plan this one")
+    choices = Choices(
+        graph=graph,
+        assignment=assign(graph, plan.regions, plan.mesh.tp),
+        layout=batch_layout(graph),
+        dp=plan.mesh.dp,
+        num_microbatches=plan.num_microbatches,
+        tp=plan.mesh.tp,
+        recomputed=frozenset(path for region in plan.regions for path in region.recomputed),
+    )
+    return emit_choices(choices, plan.job.model.name)
+
+
+def emit_choices(choices: Choices, model: str) -> Emitted:
+    """The program of these choices; ``model`` is the name that its header gives."""
+    graph, program = choices.graph, lower(choices)
+    stored = {
+        kind: {
+            node.target: StoredTensor(meta=node.outputs[0], placement=choices.storage(node.name))
+            for node in graph.of_kind(kind)
+        }
+        for kind in ("parameter", "buffer")
+    }
+    return Emitted(
+        source=source_of(program, header(choices, model), ROOT_CLASS),
+        root_class=ROOT_CLASS,
+        block_classes={block.path: program.class_of[block.path] for block in graph.blocks},
+        unit_paths=unit_paths(graph),
+        parameters=stored["parameter"],
+        buffers=stored["buffer"],
+        inputs=tuple(
+            BatchInput(target=node.target, argument=input_name(node), meta=node.outputs[0])
+            for node in graph.of_kind("input")
+        ),
+        counts=tuple(Count(node=ref.node, meta=graph.meta(ref)) for ref in choices.hoisted),
+        dp=choices.dp,
+        num_microbatches=choices.num_microbatches,
+        tp=choices.tp,
+    )

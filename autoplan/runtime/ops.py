@@ -10,9 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.runtime.collectives import AxisGroup, rank_tensor, reduce_over
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's piece of a parameter: of a DTensor, else the tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def vocab_parallel_embedding(
@@ -86,7 +92,10 @@ def vocab_parallel_cross_entropy(
 
 
 class _ClassSplitLoss(torch.autograd.Function):
-    """Loss by position, in the accumulation type; the backward recomputes the softmax from logits and log-sum-exp."""
+    """Loss by position, in the accumulation type.
+
+    The backward computes the softmax again from the logits and their log-sum-exp.
+    """
 
     @staticmethod
     def forward(

@@ -1,0 +1,75 @@
+"""Everything that the lowering reads about one program: graph, placements and degrees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoplan.codegen.naming import variable
+from autoplan.errors import PlanError
+from autoplan.sharding.assignment import Assignment
+from autoplan.sharding.batch import BatchLayout
+from autoplan.sharding.placement import Placement, Replicate, divides, local_shape
+from autoplan.trace.graph import OpGraph, Ref
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """A graph at the global batch and everything that is decided about it.
+
+    Attributes:
+        assignment: strategies and placements on ``tp``.
+        layout: placements on the axes that split the batch.
+        dp, num_microbatches, tp: degrees.
+        recomputed: paths of blocks that are recomputed in the backward.
+    """
+
+    graph: OpGraph
+    assignment: Assignment
+    layout: BatchLayout
+    dp: int
+    num_microbatches: int
+    tp: int
+    recomputed: frozenset[str]
+
+    @property
+    def splits(self) -> int:
+        """Pieces of the batch."""
+        return self.dp * self.num_microbatches
+
+    @property
+    def hoisted(self) -> tuple[Ref, ...]:
+        """Values computed ahead of the forward, summed over the batch there."""
+        return self.layout.hoisted
+
+    def storage(self, node: str) -> Placement:
+        """Placement on ``tp`` of a parameter or buffer; buffers are whole on every rank."""
+        return self.assignment.storage.get(node, Replicate())
+
+    @cached_property
+    def _calls_of_module(self) -> Counter[str]:
+        return Counter(node.name.rpartition("/")[0] for node in self.graph.of_kind("call"))
+
+    def name_of(self, node: str) -> str:
+        """A readable name for the result of a node."""
+        return variable(node, alone=self._calls_of_module[node.rpartition("/")[0]] == 1)
+
+    def shape(self, ref: Ref, placement: Placement) -> tuple[int, ...]:
+        """Shape of the tensor on one rank, for one microbatch, placed so on ``tp``.
+
+        Raises:
+            PlanError: when a split is uneven.
+        """
+        whole = self.graph.meta(ref).shape
+        split = self.layout.placements[ref]
+        for at, ranks, axes in (
+            (split, self.splits, "dp and microbatches"),
+            (placement, self.tp, "tp"),
+        ):
+            if not divides(at, whole, ranks):
+                raise PlanError(
+                    f"{ref.node} of shape {whole} cannot be {at!r} over {ranks} ({axes}); "
+                    "change the degree or the placement"
+                )
+        return local_shape(local_shape(whole, split, self.splits), placement, self.tp)

@@ -1,0 +1,252 @@
+"""Prints a program as Python that a person can read.
+
+One class per kind of block and one for the model. Parameters are read where the model keeps them;
+``local`` takes this rank's piece of a DTensor. Every change of placement is a call of a collective,
+named by what it does forward and backward, and results that are not whole on every rank say so
+behind the line. Values are deleted after their last use, as far as autograd does not keep them.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from autoplan.codegen.header import printable
+from autoplan.codegen.program import (
+    BlockCall,
+    BlockClass,
+    Call,
+    Constant,
+    Convert,
+    Expression,
+    Function,
+    Held,
+    Operand,
+    Program,
+    Statement,
+    Value,
+    operands,
+    results,
+)
+from autoplan.errors import UnsupportedModelError
+from autoplan.sharding.placement import Replicate
+from autoplan.trace.graph import BatchInt, TorchValue
+
+_INDENT = "    "
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def source_of(program: Program, header: str, root_class: str) -> str:
+    """The text of a module; ``tp`` is to be bound in its namespace."""
+    functions = [block.function for block in program.blocks] + [program.count, program.forward]
+    classes = [_block_class(block) for block in program.blocks]
+    classes.append(_root_class(program, root_class))
+    parts = [
+        '"""' + header + '"""',
+        "\n".join(_imports(functions)),
+        *("\n".join(c) for c in classes),
+    ]
+    return "\n\n\n".join(parts).replace('"""\n\n\n', '"""\n\n', 1) + "\n"
+
+
+def _imports(functions: Sequence[Function]) -> Iterator[str]:
+    statements = [statement for function in functions for statement in function.statements]
+    yield "import torch"
+    yield "from torch import nn"
+    if any(isinstance(s, BlockCall) and s.recomputed for s in statements):
+        yield "from torch.utils.checkpoint import checkpoint"
+    used = sorted({s.function for s in statements if isinstance(s, Convert)})
+    yield ""
+    yield from _import_names("autoplan.runtime.collectives", ["AxisGroup", *used])
+    local_ops = sorted({s.local_op for s in statements if isinstance(s, Call) and s.local_op})
+    yield from _import_names("autoplan.runtime.ops", ["local", *local_ops])
+    yield ""
+    yield "aten = torch.ops.aten"
+    yield "tp: AxisGroup  # bound when this module is built"
+
+
+def _import_names(module: str, names: Sequence[str]) -> Iterator[str]:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= 100:
+        yield line
+        return
+    yield f"from {module} import ("
+    yield from (f"{_INDENT}{name}," for name in names)
+    yield ")"
+
+
+def _block_class(block: BlockClass) -> Iterator[str]:
+    yield f"class {block.name}(nn.Module):"
+    yield f'{_INDENT}"""{_paths(block.paths)}"""'
+    yield ""
+    yield from _function("forward", block.function, is_block=True)
+
+
+def _root_class(program: Program, name: str) -> Iterator[str]:
+    yield f"class {name}(nn.Module):"
+    yield f'{_INDENT}"""The model; returns the term of the loss of one rank and microbatch."""'
+    yield ""
+    yield from _function("count", program.count)
+    yield ""
+    yield from _function("forward", program.forward, counts=program.counts)
+
+
+def _paths(paths: Sequence[str]) -> str:
+    shown = [printable(path) for path in paths]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}, {len(shown)} in all"
+
+
+def _function(
+    name: str,
+    function: Function,
+    *,
+    is_block: bool = False,
+    counts: Sequence[Value] | None = None,
+) -> Iterator[str]:
+    arguments = [value for value in function.inputs if value not in (counts or ())]
+    names = ["self", *(value.name for value in arguments)]
+    names += ["counts"] if counts is not None else []
+    yield f"{_INDENT}def {name}({', '.join(names)}):"
+    body = list(_body(function, arguments, counts or ()))
+    returned = [_operand(value) for value in function.outputs]
+    single = len(returned) == 1 and (is_block or name == "forward")
+    body.append(f"return {returned[0]}" if single else f"return {_tuple(returned)}")
+    yield from (_INDENT * 2 + line for line in body)
+
+
+def _body(function: Function, arguments: Sequence[Value], counts: Sequence[Value]) -> Iterator[str]:
+    if counts:
+        yield f"{_targets([value.name for value in counts])} = counts"
+    if any(map(_needs_device, function.statements)):
+        held = (value for s in function.statements for value in operands(s))
+        first = next(iter(arguments), None) or next(held)
+        yield f"device = {_operand(first)}.device"
+    last = _last_uses(function)
+    for index, statement in enumerate(function.statements):
+        yield _line(statement)
+        if last[index]:
+            yield f"del {', '.join(last[index])}"
+
+
+def _needs_device(statement: Statement) -> bool:
+    if isinstance(statement, Constant):
+        return True
+    if not isinstance(statement, Call):
+        return False
+    values = (*statement.args, *(value for _, value in statement.kwargs))
+    return any(isinstance(value, TorchValue) and value.kind == "device" for value in values)
+
+
+def _last_uses(function: Function) -> list[list[str]]:
+    """Values that the function made and that no statement after the i-th reads."""
+    kept = {value.name for value in function.outputs if isinstance(value, Value)}
+    kept |= {value.name for value in function.inputs}
+    found: list[list[str]] = [[] for _ in function.statements]
+    for index in range(len(function.statements) - 1, -1, -1):
+        statement = function.statements[index]
+        for value in (*operands(statement), *results(statement)):
+            if isinstance(value, Value) and value.name not in kept:
+                kept.add(value.name)
+                if index < len(function.statements) - 1:
+                    found[index].append(value.name)
+    return found
+
+
+def _line(statement: Statement) -> str:
+    outputs = results(statement)
+    is_list = isinstance(statement, Call) and statement.is_list
+    names = [value.name for value in outputs]
+    left = _targets(names) if is_list or len(names) > 1 else names[0]
+    comment = _placements(outputs)
+    return f"{left} = {_right(statement)}" + (f"  # {comment}" if comment else "")
+
+
+def _placements(outputs: Sequence[Value]) -> str:
+    shown = list(dict.fromkeys(repr(value.placement) for value in outputs))
+    return "" if shown == [repr(Replicate())] else ", ".join(shown)
+
+
+def _right(statement: Statement) -> str:
+    if isinstance(statement, Call):
+        return _call(statement)
+    if isinstance(statement, Convert):
+        arguments = [_operand(statement.source), *map(str, statement.args), "tp"]
+        arguments += [f"{key}={value}" for key, value in statement.kwargs]
+        return f"{statement.function}({', '.join(arguments)})"
+    if isinstance(statement, Constant):
+        dtype = f"torch.{_word(statement.output.dtype)}"
+        return f"torch.tensor({_list(statement.values)}, dtype={dtype}, device=device)"
+    arguments = [_operand(value) for value in statement.args]
+    block = attribute(statement.path)
+    if not statement.recomputed:
+        return f"{block}({', '.join(arguments)})"
+    arguments += ["use_reentrant=False", f"preserve_rng_state={statement.is_random}"]
+    return f"checkpoint({', '.join([block, *arguments])})"
+
+
+def _call(statement: Call) -> str:
+    arguments = [_expression(value) for value in statement.args]
+    arguments += [f"{_word(key)}={_expression(value)}" for key, value in statement.kwargs]
+    if statement.local_op is not None:
+        return f"{_word(statement.local_op)}({', '.join([*arguments, 'axis=tp'])})"
+    words = [_word(part) for part in statement.target.split(".")]
+    prefix = [] if words[0] == "aten" else ["torch", "ops"]
+    return f"{'.'.join(prefix + words)}({', '.join(arguments)})"
+
+
+def _expression(value: Expression) -> str:
+    if isinstance(value, (Value, Held)):
+        return _operand(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_expression, value))}]"
+    if isinstance(value, TorchValue):
+        return "device" if value.kind == "device" else f"torch.{_word(value.name)}"
+    return _literal(value)
+
+
+def _list(value: Expression) -> str:
+    return f"[{', '.join(map(_list, value))}]" if isinstance(value, tuple) else _expression(value)
+
+
+def _literal(value: Expression) -> str:
+    assert not isinstance(value, BatchInt), "sizes are resolved before printing"
+    if value is None or type(value) in (bool, int, str):
+        return repr(value)
+    if type(value) is float:
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    raise UnsupportedModelError(
+        f"an argument of type {type(value).__name__} cannot be written down; use a plain number"
+    )
+
+
+def _operand(value: Operand) -> str:
+    return value.name if isinstance(value, Value) else f"local({attribute(value.path)})"
+
+
+def attribute(path: Sequence[str]) -> str:
+    """``self.h[0].attn`` of a module path; names that Python cannot write are quoted."""
+    text = "self"
+    for part in path:
+        if re.fullmatch(r"0|[1-9][0-9]*", part):
+            text += f"[{part}]"
+        elif _NAME.fullmatch(part) and not part.startswith("__") and not keyword.iskeyword(part):
+            text += f".{part}"
+        else:
+            text = f"getattr({text}, {part!r})"
+    return text
+
+
+def _targets(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else f"{names[0]},"
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _word(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise UnsupportedModelError(f"{text!r} is not a name that can be written in Python code")
+    return text

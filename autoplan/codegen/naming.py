@@ -1,0 +1,59 @@
+"""Short, legal, unique Python names for nodes, modules and arguments."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable
+
+RESERVED = frozenset(
+    {
+        "self", "tp", "device", "counts", "aten", "torch", "nn", "local", "checkpoint",
+        "ops", "collectives",
+        *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
+    }
+)  # fmt: skip
+
+
+class Names:
+    """Hands out names that are not taken yet in one function."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(RESERVED) | set(taken)
+
+    def new(self, wanted: str) -> str:
+        """``wanted`` made legal, with a number behind it if it is taken."""
+        base = identifier(wanted)
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def identifier(text: str) -> str:
+    """A Python identifier (ASCII) that reads like ``text``."""
+    name = re.sub(r"[\W_]+", "_", text, flags=re.ASCII).strip("_")
+    return f"x{name}" if not name or name[0].isdigit() else name
+
+
+def class_name(path: str) -> str:
+    """``transformer.h`` -> ``TransformerH``; numbers and signs are left out."""
+    words = re.findall(r"[A-Za-z][A-Za-z0-9]*", re.sub(r"(?<![A-Za-z0-9])\d+", " ", path))
+    parts = [part for word in words for part in word.split("_")]
+    return "".join(part[:1].upper() + part[1:] for part in parts) or "Block"
+
+
+def variable(node: str, alone: bool) -> str:
+    """What to call the result of a node named ``<module path>/<op>#<k>``.
+
+    The last name of the path, with the operator unless the node is ``alone`` in its module.
+    """
+    module, _, op = node.rpartition("/")
+    last = next((part for part in reversed(module.split(".")) if not part.isdigit()), "")
+    op = op.replace("#", "_").strip("_")
+    if not last:
+        return op
+    return last if alone else f"{last}_{op}"

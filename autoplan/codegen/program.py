@@ -1,0 +1,154 @@
+"""The program of one rank: straight-line functions over local tensors.
+
+There is one function for the root of the model, one for the values that are counted ahead of it,
+and one for every block that differs from those before it. A function is a list of statements, each
+assigning values once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoplan.sharding.placement import Placement
+from autoplan.trace.graph import TorchValue
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Value:
+    """A local variable: a tensor of this shape on every rank, a piece as ``placement`` says."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    placement: Placement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """A parameter or buffer of the module, at ``path`` below it, as it is stored on this rank."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: str
+    placement: Placement
+
+
+Operand = Value | Held
+Expression = Operand | TorchValue | bool | int | float | str | None | tuple["Expression", ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """An operator on local tensors; ``is_list`` where it returns a list or tuple of tensors.
+
+    ``local_op`` is the function of ``autoplan.runtime.ops`` that stands in for ``target``.
+    """
+
+    target: str
+    args: tuple[Expression, ...]
+    kwargs: tuple[tuple[str, Expression], ...]
+    outputs: tuple[Value, ...]
+    is_list: bool
+    local_op: str | None = None
+    node: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Convert:
+    """A change of placement on ``tp``, by a function of ``autoplan.runtime.collectives``.
+
+    ``args`` and ``kwargs`` are dims and parts; ``args`` stand before the axis.
+    """
+
+    function: str
+    source: Operand
+    args: tuple[int, ...]
+    kwargs: tuple[tuple[str, int], ...]
+    output: Value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """A tensor whose values are part of the model's code."""
+
+    values: Expression
+    output: Value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockCall:
+    """A call of the block instance at ``path``, recomputed in the backward or not."""
+
+    path: Path
+    args: tuple[Operand, ...]
+    outputs: tuple[Value, ...]
+    recomputed: bool
+    is_random: bool
+
+
+Statement = Call | Convert | Constant | BlockCall
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Function:
+    """Statements from ``inputs`` to ``outputs``."""
+
+    inputs: tuple[Value, ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockClass:
+    """Blocks that run one function; ``kind`` is the kind they belong to."""
+
+    name: str
+    kind: str
+    paths: tuple[str, ...]
+    function: Function
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """All functions of one rank.
+
+    ``count`` takes the arguments of ``forward`` less the counts; ``counts`` are the last arguments
+    of ``forward``.
+    """
+
+    forward: Function
+    count: Function
+    counts: tuple[Value, ...]
+    blocks: tuple[BlockClass, ...]
+
+    @property
+    def class_of(self) -> Mapping[str, str]:
+        """Class name by block path."""
+        return {path: block.name for block in self.blocks for path in block.paths}
+
+
+def operands(statement: Statement) -> tuple[Operand, ...]:
+    """The tensors that a statement reads, in order, nested lists flattened."""
+    if isinstance(statement, Call):
+        return _flatten((*statement.args, *(value for _, value in statement.kwargs)))
+    if isinstance(statement, Convert):
+        return (statement.source,)
+    return statement.args if isinstance(statement, BlockCall) else ()
+
+
+def results(statement: Statement) -> tuple[Value, ...]:
+    """The values that a statement assigns."""
+    if isinstance(statement, (Call, BlockCall)):
+        return statement.outputs
+    return (statement.output,)
+
+
+def _flatten(value: Expression) -> tuple[Operand, ...]:
+    if isinstance(value, (Value, Held)):
+        return (value,)
+    if isinstance(value, tuple):
+        return tuple(operand for item in value for operand in _flatten(item))
+    return ()

@@ -1,0 +1,189 @@
+"""Builds one function: keeps what each tensor is called and where it is, and adds statements.
+
+Readers of one tensor with the same port share one conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from autoplan.codegen.choices import Choices
+from autoplan.codegen.naming import Names
+from autoplan.codegen.operators import returns_list
+from autoplan.codegen.program import (
+    Call,
+    Constant,
+    Convert,
+    Expression,
+    Function,
+    Held,
+    Operand,
+    Path,
+    Statement,
+    Value,
+)
+from autoplan.codegen.sizes import local_arguments
+from autoplan.sharding.placement import Placement, Replicate, Shard
+from autoplan.sharding.redistribute import Conversion, conversion
+from autoplan.sharding.strategies import Port
+from autoplan.trace.graph import Arg, BatchInt, OpNode, Ref
+
+_GRADIENT_FREE = {
+    "all_gather": "all_gather__slice",
+    "reduce_scatter": "reduce_scatter__all_gather",
+    "slice": "slice__all_gather",
+    "all_to_all": "all_to_all__all_to_all",
+}
+_SUFFIX = {
+    "identity": "read",
+    "all_reduce": "sum",
+    "all_gather": "whole",
+    "reduce_scatter": "shard",
+    "all_to_all": "moved",
+    "slice": "shard",
+    "mask": "term",
+}
+
+
+class Scope:
+    """One function in the making."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+        self._graph = choices.graph
+        self._names = Names()
+        self._inputs: list[Value] = []
+        self._statements: list[Statement] = []
+        self._operands: dict[Ref, Operand] = {}
+        self._read: dict[tuple[Ref, Port], Operand] = {}
+
+    def input(self, ref: Ref, name: str, placement: Placement) -> Value:
+        """Adds an argument of the function that holds ``ref``."""
+        value = self._value(ref, name, placement)
+        self._inputs.append(value)
+        self._operands[ref] = value
+        return value
+
+    def hold(self, ref: Ref, path: Path, placement: Placement) -> None:
+        """Reads a parameter or buffer at ``path`` below the module."""
+        meta = self._graph.meta(ref)
+        shape = self._choices.shape(ref, placement)
+        self._operands[ref] = Held(path=path, shape=shape, dtype=meta.dtype, placement=placement)
+
+    def constant(self, node: OpNode, name: str) -> None:
+        """Adds the tensor of a constant node."""
+        ref = Ref(node.name)
+        value = self._value(ref, name, Replicate())
+        values = node.args[0] if len(node.args) == 1 else node.args
+        self._statements.append(Constant(values=_plain(values), output=value))
+        self._operands[ref] = value
+
+    def knows(self, ref: Ref) -> bool:
+        """Whether the function has the tensor already."""
+        return ref in self._operands
+
+    def operand(self, ref: Ref) -> Operand:
+        """The tensor as its producer leaves it."""
+        return self._operands[ref]
+
+    def read(self, ref: Ref, port: Port) -> Operand:
+        """The tensor as a reader with this port takes it; converted at the first such read."""
+        key = ref, port
+        if key not in self._read:
+            source = self._operands[ref]
+            differentiable = self._graph.meta(ref).requires_grad
+            change = conversion(source.placement, port, differentiable=differentiable)
+            self._read[key] = source if change is None else self._convert(ref, source, change)
+        return self._read[key]
+
+    def call(self, node: OpNode, name: str) -> None:
+        """Adds the operator of a node, and the conversions of what it reads."""
+        strategy = self._choices.assignment.strategies[node.name]
+        operands = iter(
+            [self.read(ref, port) for ref, port in zip(node.operands, strategy.inputs, strict=True)]
+        )
+        refs = [Ref(node.name, index) for index in range(len(node.outputs))]
+        shapes = tuple(
+            self._choices.shape(ref, placement)
+            for ref, placement in zip(refs, strategy.outputs, strict=True)
+        )
+        args, kwargs = local_arguments(node, shapes, self._graph.batch)
+        self._statements.append(
+            Call(
+                target=node.target,
+                args=tuple(_substitute(arg, operands) for arg in args),
+                kwargs=tuple((key, _substitute(value, operands)) for key, value in kwargs),
+                outputs=tuple(self.define(refs, name, strategy.outputs)),
+                is_list=returns_list(node.target),
+                local_op=strategy.local_op,
+                node=node.name,
+            )
+        )
+
+    def define(
+        self, refs: list[Ref], name: str, placements: Iterable[Placement]
+    ) -> Iterator[Value]:
+        """New values for tensors that the next statement assigns."""
+        for index, (ref, placement) in enumerate(zip(refs, placements, strict=True)):
+            value = self._value(ref, name if len(refs) == 1 else f"{name}_{index}", placement)
+            self._operands[ref] = value
+            yield value
+
+    def add(self, statement: Statement) -> None:
+        """Adds a statement whose values are defined."""
+        self._statements.append(statement)
+
+    def function(self, outputs: Iterable[Operand]) -> Function:
+        """The function as it stands, with these results."""
+        return Function(
+            inputs=tuple(self._inputs), statements=tuple(self._statements), outputs=tuple(outputs)
+        )
+
+    def _value(self, ref: Ref, name: str, placement: Placement) -> Value:
+        return Value(
+            name=self._names.new(name),
+            shape=self._choices.shape(ref, placement),
+            dtype=self._graph.meta(ref).dtype,
+            placement=placement,
+        )
+
+    def _convert(self, ref: Ref, source: Operand, change: Conversion) -> Operand:
+        base = source.name if isinstance(source, Value) else "_".join(source.path[-2:])
+        name = f"{base}_{_SUFFIX[change.forward]}"
+        output = self._value(ref, name, change.target.placement)
+        function, args, kwargs = _message(change)
+        self._statements.append(
+            Convert(function=function, source=source, args=args, kwargs=kwargs, output=output)
+        )
+        return output
+
+
+def _message(change: Conversion) -> tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]:
+    """Function of ``runtime.collectives``, its dims and its parts."""
+    function = f"{change.forward}__{change.backward}"
+    if change.backward == "identity":
+        function = _GRADIENT_FREE.get(change.forward, function)
+    old, new = change.source, change.target.placement
+    if isinstance(old, Shard) and isinstance(new, Shard):
+        parts = (("split_parts", new.parts), ("concat_parts", old.parts))
+        return function, (new.dim, old.dim), tuple(item for item in parts if item[1] != 1)
+    shard = old if isinstance(old, Shard) else new
+    if not isinstance(shard, Shard):
+        return function, (), ()
+    return function, (shard.dim,), (("parts", shard.parts),) if shard.parts != 1 else ()
+
+
+def _substitute(value: Arg, operands: Iterator[Operand]) -> Expression:
+    """An argument with its tensors as the operator reads them."""
+    if isinstance(value, Ref):
+        return next(operands)
+    if isinstance(value, tuple):
+        return tuple(_substitute(item, operands) for item in value)
+    return _plain(value)
+
+
+def _plain(value: Arg) -> Expression:
+    if isinstance(value, tuple):
+        return tuple(_plain(item) for item in value)
+    assert not isinstance(value, (Ref, BatchInt)), "only plain values can stand here"
+    return value

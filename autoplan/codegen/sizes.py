@@ -1,0 +1,59 @@
+"""Arguments of an operator on shards: sizes follow the local shapes of its outputs.
+
+Which arguments are sizes is read from the operator's schema, by name: the ``size`` or ``shape`` of
+a view or a new tensor, the ``sizes`` of an unflattened dim, the pieces of a split, the ``length``
+of a narrow. A ``BatchInt`` anywhere else is arithmetic on the global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autoplan.codegen.operators import arguments
+from autoplan.trace.graph import Arg, BatchInt, OpNode
+
+Shape = tuple[int, ...]
+
+
+def local_arguments(
+    node: OpNode, outputs: tuple[Shape, ...], batch: int
+) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
+    """Arguments and keyword arguments of a call whose outputs have these local shapes."""
+    given = arguments(node)
+    names = tuple(given)
+
+    def localise(name: str, value: Arg) -> Arg:
+        size = _size(name, value, given, outputs)
+        return _resolve(value if size is None else size, batch)
+
+    args = tuple(localise(name, value) for name, value in zip(names, node.args, strict=False))
+    return args, tuple((name, localise(name, value)) for name, value in node.kwargs)
+
+
+def _size(name: str, value: Arg, given: Mapping[str, Arg], outputs: tuple[Shape, ...]) -> Arg:
+    """The local value of an argument that is a size; None when it is not one."""
+    if name in ("size", "shape") and isinstance(value, tuple):
+        return outputs[0]
+    dim = given.get("dim")
+    if not isinstance(dim, int):
+        return None
+    if name == "sizes" and isinstance(value, tuple):
+        first = dim % (len(outputs[0]) - len(value) + 1)
+        return outputs[0][first : first + len(value)]
+    if name in ("split_size", "split_sizes"):
+        pieces = tuple(shape[dim] for shape in outputs)
+        return pieces if isinstance(value, tuple) else pieces[0]
+    if name == "length":
+        return outputs[0][dim]
+    if name == "end" and isinstance(value, BatchInt):
+        start = given.get("start") or 0
+        return start + outputs[0][dim] if isinstance(start, int) else None
+    return None
+
+
+def _resolve(value: Arg, batch: int) -> Arg:
+    if isinstance(value, BatchInt):
+        return value.coefficient * batch
+    if isinstance(value, tuple):
+        return tuple(_resolve(item, batch) for item in value)
+    return value
