@@ -7,18 +7,16 @@ operator by name. What the user has pinned is honoured or refused with the value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.errors import PlanError
 from autoplan.job import Job
-from autoplan.sharding.strategies import Strategy
+from autoplan.search.space import StrategiesOf
 from autoplan.trace.graph import OpGraph, OpNode
 
 HEAVY_SHARE = 0.01
-
-StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +38,8 @@ def enumerate_candidates(
     Args:
         graph: the model; any batch.
         job: the job; its pins narrow the list.
-        mixing: names of nodes whose result depends on the whole batch at once: they allow neither
-            data parallelism nor microbatches.
+        mixing: operators that need the whole batch at once, and why (``BatchLayout.mixing``): they
+            allow neither data parallelism nor microbatches.
         strategies_of: the strategies of a node on a ``tp`` axis of a given size.
 
     Raises:
@@ -181,13 +179,13 @@ def _why_none(
     degrees = tuple(job.world_size // tp for tp in admissible_tp(graph, job, strategies_of))
     if mixing and 1 not in degrees:
         return (
-            f"{mixing[0]} mixes the samples of the batch, so the batch cannot be split, and "
-            f"dp={_listed(degrees)} would split it; use 1 GPU"
+            f"the batch cannot be split, because of {mixing[0]}; dp={_listed(degrees)} would "
+            "split it: use 1 GPU"
         )
     if mixing:
         return (
-            f"microbatch={job.pins.microbatch}: {mixing[0]} mixes the samples of the batch, so "
-            f"the microbatch can only be the whole batch of {job.global_batch}"
+            f"microbatch={job.pins.microbatch} splits the batch, which cannot be because of "
+            f"{mixing[0]}; use microbatch={job.global_batch}"
         )
     fitting = tuple(dp for dp in degrees if job.global_batch % dp == 0)
     if not fitting:

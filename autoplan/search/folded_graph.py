@@ -17,6 +17,7 @@ from functools import cached_property
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
 
 ROOT = ""
+LOSS = "<loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ class FoldedGraph:
 
     def at_batch(self, batch: int) -> FoldedSizes:
         """Sizes of the folded nodes and doors when ``batch`` samples are computed at once."""
-        sources = {door.source.node for doors in self.doors.values() for door in doors}
-        names = {node.name for node in self.nodes} | sources
+        names = {node.name for node in self.nodes}
+        names |= {ref.node for node in self.nodes for ref in node.operands}
         few = OpGraph(
             nodes=tuple(node for node in self.graph.nodes if node.name in names),
             blocks=(),
@@ -121,7 +122,7 @@ class FoldedGraph:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoldedSizes:
-    """The folded nodes written for one batch, and what enters at each door."""
+    """The folded nodes and all they read, written for one batch, and what enters at each door."""
 
     batch: int
     nodes: dict[str, OpNode]
@@ -238,10 +239,11 @@ def _outside(graph: OpGraph, owner: dict[str, Block]) -> Iterator[FoldedTensor]:
             use = Use(door_name(block.kind, number), -1)
             if use not in entering.setdefault(ref, []):
                 entering[ref].append(use)
+    entering.setdefault(graph.output, []).append(Use(LOSS, -1))
     first = _representatives(graph)
     counted: Counter[tuple[Ref, tuple[Use, ...]]] = Counter()
-    for ref, readers in graph.readers.items():
-        root = (name for name in readers if name not in graph.block_of)
+    for ref in {**graph.readers, graph.output: ()}:
+        root = (n for n in graph.readers.get(ref, ()) if n not in graph.block_of)
         uses = (*_uses(graph, root, ref), *entering.get(ref, ()))
         if uses:
             name = first[ref.node] if ref.node in owner else ref.node

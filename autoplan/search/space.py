@@ -2,7 +2,7 @@
 
 Every decision, whatever it is about, is written as a list of strategies: those of a call come from
 its rule; a parameter chooses the placement of its storage; a door chooses the placement in which an
-activation enters the blocks of a kind. Inputs, buffers and constants are the same on all ranks.
+activation enters the blocks of a kind; the loss leaves whole. Inputs, buffers and constants are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autoplan.search.folded_graph import Door, FoldedGraph, FoldedTensor
+from autoplan.search.folded_graph import LOSS, Door, FoldedGraph, FoldedTensor
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
+
+_WHOLE_LOSS = Strategy(
+    label="loss", inputs=(Port(Replicate(), Replicate()),), outputs=(), splits_work=False
+)
 
 StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
 
@@ -41,7 +45,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Decisions and their strategies; ``names`` are folded nodes, then doors."""
+    """Decisions and their strategies; ``names`` are folded nodes, doors, loss."""
 
     folded: FoldedGraph
     tp: int
@@ -89,6 +93,8 @@ def build_space(folded: FoldedGraph, tp: int, strategies_of: StrategiesOf) -> Sp
         for door in doors:
             names.append(door.name)
             strategies.append(_of_door(door, tp))
+    names.append(LOSS)
+    strategies.append((_WHOLE_LOSS,))
     return Space(folded=folded, tp=tp, names=tuple(names), strategies=tuple(strategies))
 
 
