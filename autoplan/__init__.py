@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from autoplan.plan import Plan
-    from autoplan.runtime import ParallelModule
+    from autoplan.runtime.module import ParallelModule
 
 # Importing a module binds its name here, once and for all: get that over, and free the name for
 # the function.
@@ -39,7 +39,7 @@ _HOMES = {
     "ProfileError": "errors",
     "UnsupportedModelError": "errors",
     "Plan": "plan",
-    "ParallelModule": "runtime",
+    "ParallelModule": "runtime.module",
 }
 
 __all__ = [

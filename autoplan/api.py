@@ -6,20 +6,21 @@ PyTorch is imported by the functions that need it, so that plans can be read and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoplan import plan_io, request
+from autoplan import plan_io, request, subject
 from autoplan.errors import PlanError
-from autoplan.job import Pins
+from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from autoplan.runtime import ParallelModule
-    from autoplan.subject import Subject
+    from autoplan.runtime.module import ParallelModule
     from autoplan.trace.graph import OpGraph
+    from autoplan.zoo import ModelUnderPlan
 
 Progress = Callable[[float, str], None]
 ExampleInputs = tuple[Any, ...] | Mapping[str, Any]
@@ -51,26 +52,26 @@ def plan(
     Args:
         model: a module (on any device, ``meta`` included), a zoo name, the path of a transformers
             ``config.json``, or ``pkg.mod:factory``.
-        example_inputs: arguments of a module, as a tuple or as a dict of keyword arguments, at a
-            batch of two or more; not for models given by name, which bring their own.
+        example_inputs: arguments of a module, as a tuple or as a dict of keyword arguments, at any
+            batch; not for models given by name, which bring their own.
         cluster: name of a hardware profile, or path of a ``.toml`` file.
         nodes, gpus_per_node: devices used; all of one node by default.
         global_batch: samples per optimizer step.
         seq_len, inputs: tokens per sample, and shapes of inputs, of a model given by name.
+        precision: ``bf16`` or ``fp16`` (with fp32 master weights), or ``fp32``.
+        optimizer: what memory and time are planned for: a name in ``cost_models.optimizers``.
         pins: decisions already taken: ``{"tp": 2, "recompute": "full"}``.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.
 
     Raises:
-        UnsupportedModelError: the model cannot be loaded, traced or sharded.
+        UnsupportedModelError: the model cannot be traced or sharded.
         InfeasibleError: nothing fits the memory.
-        PlanError, ProfileError: a request that cannot hold.
+        PlanError, ProfileError: a request that cannot hold, or a model that cannot be loaded.
     """
-    profile = request.load_cluster(cluster)
     job = request.make_job(
-        request.describe(model, seq_len, inputs),
-        profile,
+        subject.describe(model, seq_len, inputs),
         cluster=cluster,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -79,9 +80,10 @@ def plan(
         optimizer=optimizer,
         pins=request.make_pins(pins),
     )
-    subject = load_subject(job.model, model, example_inputs, loss_fn)
-    graph = _capture(subject, batch_dims, precision)
-    return plan_job(graph, job, profile, progress=progress)
+    case = _load(model, job.model, example_inputs, loss_fn)
+    job = replace(job, model=replace(job.model, seq_len=case.seq_len))
+    graph = _capture(case, precision, batch_dims)
+    return _search(graph, job, progress)
 
 
 def compile(
@@ -91,8 +93,8 @@ def compile(
     global_batch: int | None = None,
     plan: Plan | str | Path | None = None,
     cluster: str | None = None,
-    precision: str = "bf16",
-    optimizer: str = "adamw",
+    precision: str | None = None,
+    optimizer: str | None = None,
     pins: GivenPins = None,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
@@ -103,18 +105,114 @@ def compile(
     its weights count.
 
     Args:
-        plan: a plan, or the path of a plan file, made elsewhere for this model; then the options
-            that a plan decides (``global_batch``, ``cluster``, ``precision``, ``optimizer``,
-            ``pins``) must be left alone.
-        cluster: hardware profile; by default the one of the devices that we run on.
-
-    The other arguments are those of ``autoplan.plan``.
+        model: a module with its weights, or ``pkg.mod:factory``.
+        example_inputs: as for ``autoplan.plan``; may be left out with a plan of a zoo model.
+        global_batch: samples per optimizer step over all ranks.
+        plan: a plan, or the path of a plan file, made elsewhere for this model; the options that
+            it decides (``global_batch``, ``cluster``, ``precision``, ``optimizer``, ``pins``) must
+            then be left out.
+        cluster: hardware profile; by default that of the devices we run on, the CPU included.
+        precision: ``bf16`` by default; ``fp16`` cannot be run.
+        optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
+        pins, loss_fn, batch_dims: as for ``autoplan.plan``.
 
     Raises:
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
             a plan of another model or of another number of ranks.
     """
+    from autoplan import launch
+    from autoplan.runtime.parallelize import parallelize
+
+    launch.start_process_group()
+    options = {"global_batch": global_batch, "cluster": cluster, "precision": precision,
+               "optimizer": optimizer, "pins": pins}  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    decided = None if plan is None else launch.agree(lambda: _read(plan, given))
+    job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
+    case = _load(model, job.model, example_inputs, loss_fn)
+    _check_weights(case.model)
+    graph = _capture(case, job.precision, batch_dims)
+    if decided is None:
+        decided = launch.agree(lambda: _search(graph, job, None))
+    return parallelize(case.model, graph, decided)
 
 
 def print_report(plan: Plan) -> None:
     """Prints what was decided, why, and what it is predicted to cost."""
+    from autoplan.report.text import print_report
+
+    print_report(plan)
+
+
+def _load(
+    model: nn.Module | str,
+    planned: ModelSource,
+    example_inputs: ExampleInputs | None,
+    loss_fn: Callable[..., Any] | None,
+) -> ModelUnderPlan:
+    """The model with what it is fed; of a plan's source it takes the sizes, not the code to run."""
+    if not isinstance(model, str):
+        return subject.wrap(model, example_inputs, loss_fn, planned)
+    if example_inputs is not None or loss_fn is not None:
+        raise PlanError(
+            f"{model} brings its own inputs and loss; give example_inputs and loss_fn with a module"
+        )
+    return subject.load(subject.describe(model, planned.seq_len, dict(planned.inputs)))
+
+
+def _capture(
+    case: ModelUnderPlan, precision: str, batch_dims: Mapping[str, int | None] | None
+) -> OpGraph:
+    """The graph in the plan's precision; in fp32 the model keeps its own dtypes."""
+    import torch
+
+    from autoplan.trace.capture import capture
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}[precision]
+    return capture(
+        case.model,
+        case.example_inputs,
+        loss_fn=case.loss_fn,
+        batch_dims=batch_dims,
+        dtype=dtype,
+    )
+
+
+def _search(graph: OpGraph, job: Job, progress: Progress | None) -> Plan:
+    from autoplan.search.planner import plan_job
+
+    return plan_job(graph, job, request.load_cluster(job.cluster), progress=progress)
+
+
+def _read(plan: Plan | str | Path, given: Mapping[str, Any]) -> Plan:
+    if given:
+        raise PlanError(f"{', '.join(given)}: decided by the plan; leave it out, or plan= itself")
+    return plan if isinstance(plan, Plan) else load_plan(plan)
+
+
+def _local_job(source: ModelSource, given: Mapping[str, Any]) -> Job:
+    """The job on the ranks that run now."""
+    from autoplan import launch
+
+    if "global_batch" not in given:
+        raise PlanError("give global_batch=, the samples per optimizer step, or plan=")
+    nodes, ranks_per_node = launch.local_shape()
+    return request.make_job(
+        source,
+        cluster=given.get("cluster") or launch.local_cluster(),
+        nodes=nodes,
+        gpus_per_node=ranks_per_node,
+        global_batch=given["global_batch"],
+        precision=given.get("precision", "bf16"),
+        optimizer=given.get("optimizer", "adamw"),
+        pins=request.make_pins(given.get("pins")),
+    )
+
+
+def _check_weights(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise PlanError(
+                f"{name} is on the meta device; to run, give the model with its weights, "
+                "as a module or by a factory"
+            )

@@ -50,9 +50,8 @@ def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
 
 def make_job(
     source: ModelSource,
-    cluster: ClusterSpec,
     *,
-    profile: str,
+    cluster: str,
     nodes: int,
     gpus_per_node: int | None,
     global_batch: int,
@@ -62,22 +61,21 @@ def make_job(
 ) -> Job:
     """The job, on all devices of a node unless ``gpus_per_node`` says how many.
 
-    Args:
-        profile: name or path under which ``cluster`` was loaded.
-
     Raises:
+        ProfileError: the cluster's profile is unknown or malformed.
         PlanError: more devices than the cluster has, or a value that makes no sense.
     """
-    devices = cluster.gpus_per_node if gpus_per_node is None else gpus_per_node
-    _check_range("--nodes", nodes, cluster.max_nodes, f"nodes of {cluster.name}")
-    _check_range("--gpus-per-node", devices, cluster.gpus_per_node, f"devices of {cluster.name}")
+    profile = load_cluster(cluster)
+    devices = profile.gpus_per_node if gpus_per_node is None else gpus_per_node
+    _check_range("nodes", nodes, profile.max_nodes, cluster)
+    _check_range("gpus per node", devices, profile.gpus_per_node, cluster)
     if global_batch < 1:
         raise PlanError(f"global batch {global_batch}: give at least one sample a step")
     _check_known("precision", precision, get_args(Precision))
     _check_known("optimizer", optimizer, OPTIMIZERS)
     return Job(
         model=source,
-        cluster=profile,
+        cluster=cluster,
         nodes=nodes,
         gpus_per_node=devices,
         global_batch=global_batch,
@@ -87,9 +85,9 @@ def make_job(
     )
 
 
-def _check_range(option: str, value: int, most: int, what: str) -> None:
+def _check_range(what: str, value: int, most: int, cluster: str) -> None:
     if not 1 <= value <= most:
-        raise PlanError(f"{option} {value}: the {what} are 1 to {most}")
+        raise PlanError(f"{value} {what}: {cluster} has 1 to {most}")
 
 
 def _check_known(what: str, name: str, known: Iterable[str]) -> None:

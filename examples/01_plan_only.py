@@ -30,7 +30,7 @@ def main() -> None:
         model = Regressor(width=16384, depth=16)
         example_inputs = {"x": torch.empty(2, 16384), "y": torch.empty(2, 1)}
     plan = autoplan.plan(model, example_inputs, cluster="dgx-a100-80g", global_batch=4096)
-    print(autoplan.report(plan))
+    autoplan.print_report(plan)
 
 
 if __name__ == "__main__":

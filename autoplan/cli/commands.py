@@ -7,7 +7,6 @@ import are imported by the command that needs them, so that ``--help`` answers a
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,13 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoplan.cli.options import key_values, shapes
-from autoplan.errors import PlanError, ProfileError
+from autoplan.errors import PlanError
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
-    from hardware_profiles.spec import ClusterSpec
-
-PIPE_WIDTH = 100
 
 app = typer.Typer(
     name="autoplan",
@@ -127,18 +123,6 @@ def _show(plan: Plan, as_json: bool, search_s: float | None) -> None:
 
         print(json.dumps(summary(plan, search_s=search_s), indent=2, allow_nan=False))
         return
-    from rich.console import Console
+    from autoplan import api
 
-    from autoplan.report.text import print_report
-
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    print_report(plan, _profile(plan), Console(width=width, highlight=False))
-
-
-def _profile(plan: Plan) -> ClusterSpec | None:
-    from hardware_profiles.load import load
-
-    try:
-        return load(plan.job.cluster)
-    except ProfileError:
-        return None
+    api.print_report(plan)

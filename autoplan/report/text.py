@@ -1,12 +1,13 @@
 """The report on a terminal: what was decided, why, and what it is predicted to cost.
 
-Reads a plan and, when it is at hand, the hardware profile that the plan was made for. Every figure
-is one that the plan holds (or a sum, share or ratio of such); no torch, so that a plan file is
+Every figure is one that the plan holds, or a sum, share or ratio of such. The hardware profile that
+the plan names adds what its values rest on, when it is installed. No torch, so that a plan file is
 shown at once.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 from rich.console import Console, Group, RenderableType
@@ -19,8 +20,10 @@ from autoplan.report import units, words
 from autoplan.report.bars import bar_table
 from autoplan.report.fold import parameter_rows
 from autoplan.report.versus import versus
+from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
+_PIPE_WIDTH = 100
 _LOW_PRECISION = ("bf16", "fp16")
 _MEMORY_NAMES = {
     "parameters": "parameters",
@@ -35,12 +38,11 @@ _MEMORY_NAMES = {
 }
 
 
-def print_report(plan: Plan, cluster: ClusterSpec | None, console: Console) -> None:
-    """Prints the whole report.
-
-    Args:
-        cluster: the profile named in the plan as it is installed now; None when it is not.
-    """
+def print_report(plan: Plan, console: Console | None = None) -> None:
+    """Prints the whole report, on stdout by default, 100 columns wide where that is no terminal."""
+    if console is None:
+        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    cluster = _installed_profile(plan)
     console.print(_verdict(plan, cluster))
     _section(console, "Assumptions", _assumptions(plan, cluster))
     _section(console, "Plan", _decisions(plan))
@@ -49,6 +51,14 @@ def print_report(plan: Plan, cluster: ClusterSpec | None, console: Console) -> N
     _section(console, "Placement of parameters on tp", _placements(plan))
     _section(console, "Against other plans", versus(plan))
     _section(console, "How good it is", Text(_certificate(plan)))
+
+
+def _installed_profile(plan: Plan) -> ClusterSpec | None:
+    """The profile named in the plan as it is now; None when there is no such profile any more."""
+    try:
+        return load(plan.job.cluster)
+    except ProfileFault:
+        return None
 
 
 def _section(console: Console, title: str, body: RenderableType) -> None:

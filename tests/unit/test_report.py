@@ -18,13 +18,12 @@ from autoplan.report.summary import summary
 from autoplan.report.text import print_report
 from cost_models.memory import MemoryBreakdown
 from hardware_profiles.load import load
-from hardware_profiles.spec import ClusterSpec
 from tests.unit.sample_plan import BLOCKS, ESTIMATE, GIB, LAYERS, PLAN, ROOT
 
 
-def rendered(plan: Plan, cluster: ClusterSpec | None = None, **options: object) -> str:
-    output = io.TextIOWrapper(io.BytesIO(), encoding=str(options.pop("encoding", "utf-8")))
-    print_report(plan, cluster, Console(file=output, width=100, highlight=False))
+def rendered(plan: Plan, encoding: str = "utf-8") -> str:
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    print_report(plan, Console(file=output, width=100, highlight=False))
     output.seek(0)
     return output.read()
 
@@ -127,11 +126,16 @@ def test_report_says_that_memory_binds_only_when_something_faster_does_not_fit()
 
 def test_report_flags_a_changed_profile() -> None:
     cluster = load("dgx-h100")
-    assert "CHANGED" in rendered(PLAN, cluster)
-    unchanged = rendered(replace(PLAN, profile_digest=cluster.digest), cluster)
+    assert "CHANGED" in rendered(PLAN)
+    unchanged = rendered(replace(PLAN, profile_digest=cluster.digest))
     assert "CHANGED" not in unchanged
     assert "datasheet" in unchanged
     assert "H100" in unchanged
+
+
+def test_report_of_a_plan_for_a_profile_that_is_gone() -> None:
+    plan = replace(PLAN, job=replace(PLAN.job, cluster="no-such-profile"))
+    assert "not installed here" in rendered(plan)
 
 
 def test_report_of_whole_parameters_is_one_line() -> None:
