@@ -87,7 +87,7 @@ def read_pieces(path: Path) -> dict[str, StoredPiece]:
 
 
 def check_file(path: Path, nbytes: int, sha256: str) -> None:
-    """Raises ``CheckpointError`` when the file is missing or differs in a bit from what was saved."""
+    """Raises ``CheckpointError`` when the file is missing or differs from what was saved."""
     if not path.is_file():
         raise CheckpointError(f"{path} is missing from the checkpoint: restore it, or load another")
     digest = hashlib.sha256()

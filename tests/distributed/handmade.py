@@ -6,19 +6,28 @@ They let the runtime be tested alone: ``Net`` on one device is the truth, ``emit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from unittest import mock
+
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from autoplan.codegen import BatchInput, Count, Emitted, StoredTensor
+from autoplan.job import Precision
 from autoplan.plan import Plan
+from autoplan.runtime import parallelize as parallelize_module
 from autoplan.runtime.collectives import all_reduce__identity, identity__all_reduce
+from autoplan.runtime.module import ParallelModule
 from autoplan.sharding.placement import Placement, Replicate, Shard
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
+from tests.distributed.plans import make_plan
 
 WIDTH, CLASSES, BLOCKS = 8, 5, 2
 IGNORED = -100
+BATCH = 16
 
 
 class NetBlock(nn.Module):
@@ -96,7 +105,7 @@ def build_net(emitted: Emitted, parameter, buffer, axes) -> nn.Module:
     return root
 
 
-def net_graph(model: nn.Module) -> OpGraph:
+def net_graph() -> OpGraph:
     """Just enough of a graph for ``parallelize``: a fingerprint and one call without a mode."""
     call = OpNode(
         name="loss", kind="call", target="aten.sum.default", outputs=(_meta(torch.zeros(())),)
@@ -121,7 +130,7 @@ def emitted_net(model: nn.Module, plan: Plan) -> Emitted:
             name: StoredTensor(meta=_meta(value.to(dtype)), placement=_placement(name))
             for name, value in model.named_parameters()
         },
-        buffers={"shift": StoredTensor(meta=_meta(model.shift), placement=Replicate())},
+        buffers={"shift": StoredTensor(meta=_meta(model.shift.to(dtype)), placement=Replicate())},
         inputs=(
             BatchInput(target="x", argument="x", meta=x),
             BatchInput(target="labels", argument="labels", meta=labels),
@@ -151,3 +160,43 @@ def net_batch(rows: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]
     labels[:3] = IGNORED
     labels[-1] = IGNORED
     return {"x": x, "labels": labels}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to train ``Net``."""
+
+    dp: int = 1
+    tp: int = 1
+    zero: int = 0
+    num_microbatches: int = 1
+    dtype: torch.dtype = torch.float64
+    hidden: int = 16
+    optimizer: str = "adamw"
+    precision: Precision = "fp32"
+
+
+def make_net(cell: Cell, seed: int = 0) -> Net:
+    torch.manual_seed(seed)
+    return Net(cell.hidden).to(cell.dtype)
+
+
+def parallel_net(cell: Cell, seed: int = 0) -> ParallelModule:
+    """``Net`` in parallel; ranks other than 0 start from other weights, which must not count."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    model = make_net(cell, seed + 100 * rank)
+    plan = make_plan(
+        "net",
+        global_batch=BATCH,
+        dp=cell.dp,
+        tp=cell.tp,
+        zero=cell.zero,
+        num_microbatches=cell.num_microbatches,
+        precision=cell.precision,
+    )
+    with mock.patch.multiple(
+        parallelize_module,
+        emit_program=lambda graph, plan: emitted_net(model, plan),
+        build_module=build_net,
+    ):
+        return parallelize_module.parallelize(model, net_graph(), plan)
