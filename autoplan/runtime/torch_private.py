@@ -14,6 +14,7 @@ PRIVATE_NAMES = (
     "torch.ops._c10d_functional.reduce_scatter_tensor",
     "torch.ops._c10d_functional.all_to_all_single",
     "torch.ops._c10d_functional.wait_tensor",
+    "torch.autograd.Variable._execution_engine.queue_callback",
 )
 
 
@@ -32,4 +33,6 @@ def resolve(name: str) -> Any:
     return found
 
 
-all_reduce, all_gather, reduce_scatter, all_to_all, wait = (resolve(name) for name in PRIVATE_NAMES)
+all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback = (
+    resolve(name) for name in PRIVATE_NAMES
+)
