@@ -33,6 +33,7 @@ _GRADIENT_FREE = {
     "reduce_scatter": "reduce_scatter__all_gather",
     "slice": "slice__all_gather",
     "all_to_all": "all_to_all__all_to_all",
+    "regroup": "regroup__regroup",
 }
 _SUFFIX = {
     "identity": "read",
@@ -40,6 +41,7 @@ _SUFFIX = {
     "all_gather": "whole",
     "reduce_scatter": "shard",
     "all_to_all": "moved",
+    "regroup": "regrouped",
     "slice": "shard",
     "mask": "term",
 }
@@ -164,6 +166,8 @@ def _message(change: Conversion) -> tuple[str, tuple[int, ...], tuple[tuple[str,
     if change.backward == "identity":
         function = _GRADIENT_FREE.get(change.forward, function)
     old, new = change.source, change.target.placement
+    if isinstance(old, Shard) and isinstance(new, Shard) and old.dim == new.dim:
+        return function, (old.dim,), (("old_parts", old.parts), ("new_parts", new.parts))
     if isinstance(old, Shard) and isinstance(new, Shard):
         parts = (("split_parts", new.parts), ("concat_parts", old.parts))
         return function, (new.dim, old.dim), tuple(item for item in parts if item[1] != 1)

@@ -89,6 +89,13 @@ def all_to_all__all_to_all(
     return _AllToAll.apply(x, axis, (split_dim, split_parts), (concat_dim, concat_parts))
 
 
+def regroup__regroup(
+    x: Tensor, dim: int, axis: AxisGroup, *, old_parts: int, new_parts: int
+) -> Tensor:
+    """A tensor sharded on ``dim`` by parts, now sharded on it by another number of parts."""
+    return _Regroup.apply(x, axis, dim, old_parts, new_parts) if axis.size > 1 else x
+
+
 def mask__identity(x: Tensor, axis: AxisGroup) -> Tensor:
     """A whole tensor as a sum of terms: itself on the first rank, zeros on the others."""
     return _MaskIdentity.apply(x, axis) if axis.size > 1 else x
@@ -159,6 +166,14 @@ def _all_to_all_back(
     return _all_to_all(x, axis, concat, split)
 
 
+def _regroup(x: Tensor, axis: AxisGroup, dim: int, old_parts: int, new_parts: int) -> Tensor:
+    return _slice(_all_gather(x, axis, dim, old_parts), axis, dim, new_parts)
+
+
+def _regroup_back(x: Tensor, axis: AxisGroup, dim: int, old_parts: int, new_parts: int) -> Tensor:
+    return _regroup(x, axis, dim, new_parts, old_parts)
+
+
 def _keep_on_first(x: Tensor, axis: AxisGroup) -> Tensor:
     first = rank_tensor(axis, x.device) == 0
     return torch.where(first if x.dim() else first[0], x, torch.zeros_like(x))
@@ -189,4 +204,5 @@ _AllGatherReduceScatter = _pair(_all_gather, _reduce_scatter)
 _ReduceScatterAllGather = _pair(_reduce_scatter, _all_gather)
 _SliceAllGather = _pair(_slice, _all_gather)
 _AllToAll = _pair(_all_to_all, _all_to_all_back)
+_Regroup = _pair(_regroup, _regroup_back)
 _MaskIdentity = _pair(_keep_on_first, _identity)

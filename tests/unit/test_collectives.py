@@ -37,7 +37,16 @@ def exchange(old, new):
     return case(call, old, new, new, old, f"exchange-{old}-{new}")
 
 
+def regroup(old, new):
+    def call(x, axis):
+        return c.regroup__regroup(x, old.dim, axis, old_parts=old.parts, new_parts=new.parts)
+
+    return case(call, old, new, new, old, f"regroup-{old}-{new}")
+
+
 CASES = [
+    regroup(Shard(1), Shard(1, parts=3)),
+    regroup(Shard(1, parts=3), Shard(1, parts=2)),
     case(c.identity__all_reduce, R, R, P, R, "identity-all_reduce"),
     case(c.all_reduce__identity, P, R, R, R, "all_reduce-identity"),
     case(c.all_reduce__all_reduce, P, R, P, R, "all_reduce-all_reduce"),
