@@ -1,0 +1,63 @@
+"""Rank 0's plan, or rank 0's refusal, on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch.distributed as dist
+
+from autoplan import launch
+from autoplan.errors import InfeasibleError
+from autoplan.plan import Plan
+from tests.distributed.harness import RankError, run_ranks
+from tests.unit.sample_plan import PLAN
+
+
+def test_every_rank_gets_the_plan_of_rank_0() -> None:
+    assert run_ranks(_agreed, 3) == [PLAN, PLAN, PLAN]
+
+
+def _agreed(rank: int) -> Plan:
+    return launch.agree(lambda: PLAN if rank == 0 else replace(PLAN, zero=3))
+
+
+def test_a_refusal_reaches_every_rank_in_its_own_class() -> None:
+    assert run_ranks(_refused, 2) == ["activations take too much"] * 2
+
+
+def _refused(rank: int) -> str:
+    with pytest.raises(InfeasibleError) as caught:
+        launch.agree(_infeasible)
+    return str(caught.value)
+
+
+def _infeasible() -> Plan:
+    assert dist.get_rank() == 0, "only rank 0 plans"
+    raise InfeasibleError("activations take too much")
+
+
+def test_a_fault_of_rank_0_ends_all_ranks() -> None:
+    with pytest.raises(RankError) as caught:
+        run_ranks(_faulty, 2)
+    assert "PlanError: planning failed on rank 0 with ZeroDivisionError" in str(caught.value)
+
+
+def _faulty(rank: int) -> Plan:
+    return launch.agree(lambda: 1 // 0)  # pyright: ignore[reportArgumentType]
+
+
+def test_one_process_needs_no_group() -> None:
+    assert not dist.is_initialized()
+    assert launch.agree(lambda: PLAN) is PLAN
+    assert launch.local_shape() == (1, 1)
+
+
+def test_nodes_and_ranks_of_a_node() -> None:
+    assert run_ranks(_shape, 4) == [(2, 2)] * 4
+
+
+def _shape(rank: int) -> tuple[int, int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_WORLD_SIZE", "2")
+        return launch.local_shape()
