@@ -54,7 +54,9 @@ def _alike(calls: Sequence[OpNode]) -> list[list[_Span]]:
         targets = tuple(node.target for node in calls[span.start : span.stop])
         groups[targets].append(span)
     repeated = [spans for spans in groups.values() if len(spans) > 1]
-    return sorted(repeated, key=lambda spans: (min(s.path.count(".") for s in spans), spans[0].start))
+    return sorted(
+        repeated, key=lambda spans: (min(s.path.count(".") for s in spans), spans[0].start)
+    )
 
 
 def _spans(calls: Sequence[OpNode]) -> Iterator[_Span]:

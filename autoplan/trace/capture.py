@@ -8,30 +8,29 @@ copied: its weights may be on any device, ``meta`` included.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from autoplan.errors import UnsupportedModelError
 from autoplan.trace import huggingface
 from autoplan.trace.batch_sizes import BATCHES, mark_batch_dims
 from autoplan.trace.blocks import find_blocks
 from autoplan.trace.clean import clean
 from autoplan.trace.clone import clone_on_fakes
-from autoplan.trace.convert import convert
+from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
-from autoplan.trace.naming import named
+from autoplan.trace.naming import live, named
 from autoplan.trace.normalise import normalise_batch_means
-from autoplan.trace.placeholders import (
-    Placeholder,
-    merge_tied,
-    read_placeholders,
-    tied_names,
-)
+from autoplan.trace.placeholders import Placeholder, merge_tied, read_placeholders, tied_names
 from autoplan.trace.program import LossFn, LossProgram, export_loss
+from autoplan.trace.regions import check_regions, find_regions
+from autoplan.trace.repeat_memo import BlockMemo, CannotFoldError
 from autoplan.trace.saved import run_graph
 
 
@@ -42,6 +41,7 @@ def capture(
     loss_fn: LossFn | None = None,
     batch_dims: BatchDims | None = None,
     dtype: torch.dtype | None = None,
+    fold: bool = True,
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -52,6 +52,7 @@ def capture(
         loss_fn: called as ``loss_fn(outputs, targets)``.
         batch_dims: dim of the batch by input name, None for an input without one; dim 0 otherwise.
         dtype: floating-point dtype that parameters and inputs are cast to; buffers keep theirs.
+        fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -62,25 +63,21 @@ def capture(
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    traces = [_trace(model, inputs, loss_fn, dtype, batch) for batch in BATCHES]
-    graphs = traces[0].graph, traces[1].graph
-    mark_batch_dims(*graphs)
-    for graph in graphs:
-        normalise_batch_means(graph)
-    mark_batch_dims(*graphs)
-    runs = run_graph(graphs[0]), run_graph(graphs[1])
-    nodes, names = named(convert(*graphs, runs, traces[0].placeholders))
-    loss = next(node for node in graphs[0].nodes if node.op == "output").args[0][0]
-    output = Ref(names[loss.name])
-    tied = traces[0].tied
-    return OpGraph(
-        nodes=nodes,
-        blocks=find_blocks(nodes, output),
-        output=output,
-        batch=BATCHES[0],
-        tied=tied,
-        fingerprint=fingerprint(nodes, tied, output),
-    )
+    subject = _Subject(model, inputs, loss_fn, dtype)
+    if fold:
+        try:
+            return _folded(subject)
+        except (UnsupportedModelError, CannotFoldError):
+            pass
+    return _assemble(tuple(_trace(subject, batch, None) for batch in BATCHES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    model: nn.Module
+    inputs: tuple[Input, ...]
+    loss_fn: LossFn | None
+    dtype: torch.dtype | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,26 +87,62 @@ class _Trace:
     tied: tuple[tuple[str, ...], ...]
 
 
-def _trace(
-    model: nn.Module,
-    inputs: tuple[Input, ...],
-    loss_fn: LossFn | None,
-    dtype: torch.dtype | None,
-    batch: int,
-) -> _Trace:
+def _folded(subject: _Subject) -> OpGraph:
+    banned: set[str] = set()
+    while True:
+        try:
+            return _assemble(tuple(_trace(subject, batch, banned) for batch in BATCHES))
+        except CannotFoldError as error:
+            if not error.group:
+                raise
+            banned.add(error.group)
+
+
+def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
+    """Exports at one batch; blocks are traced once unless ``banned`` is None."""
     mode = FakeTensorMode()
-    clone = clone_on_fakes(model, mode, dtype)
+    clone = clone_on_fakes(subject.model, mode, subject.dtype)
     if huggingface.is_pretrained(clone):
         huggingface.disable_caches(clone)
+    loss_fn = subject.loss_fn
     if isinstance(loss_fn, nn.Module):
-        loss_fn = clone_on_fakes(loss_fn, mode, dtype)
+        loss_fn = clone_on_fakes(loss_fn, mode, subject.dtype)
     tied = tied_names(clone)
-    tensors = tuple(given.fake(mode, batch, dtype) for given in inputs if given.is_tensor)
-    program = export_loss(LossProgram(clone, inputs, loss_fn), tensors)
-    merge_tied(program, tied)
-    clean(program.graph_module)
+    tensors = tuple(i.fake(mode, batch, subject.dtype) for i in subject.inputs if i.is_tensor)
+    program = LossProgram(clone, subject.inputs, loss_fn)
+    memo = None if banned is None else BlockMemo(program, banned)
+    with nullcontext() if memo is None else memo.active():
+        exported = export_loss(program, tensors)
+    merge_tied(exported, tied)
+    clean(exported.graph_module)
+    if memo is not None:
+        check_regions(exported.graph, memo.traced)
     return _Trace(
-        graph=program.graph,
-        placeholders=read_placeholders(program, inputs, tied),
+        graph=exported.graph,
+        placeholders=read_placeholders(exported, subject.inputs, tied),
         tied=tied,
+    )
+
+
+def _assemble(traces: tuple[_Trace, ...]) -> OpGraph:
+    graphs = traces[0].graph, traces[1].graph
+    mark_batch_dims(*graphs)
+    for graph in graphs:
+        normalise_batch_means(graph)
+    mark_batch_dims(*graphs)
+    regions = find_regions(graphs[0]), find_regions(graphs[1])
+    runs = run_graph(graphs[0], regions[0]), run_graph(graphs[1], regions[1])
+    converter = Converter(graphs, runs, traces[0].placeholders, regions[0])
+    converted = converter.nodes()
+    loss = converter.output()
+    nodes, names = named(live(converted, loss))
+    output = Ref(names[loss.node], loss.index)
+    tied = traces[0].tied
+    return OpGraph(
+        nodes=nodes,
+        blocks=find_blocks(nodes, output),
+        output=output,
+        batch=BATCHES[0],
+        tied=tied,
+        fingerprint=fingerprint(nodes, tied, output),
     )

@@ -1,13 +1,14 @@
 """Takes out of an exported graph what has no effect, and refuses what autoplan cannot run.
 
-Dropped: metadata assertions, aliases, copies of lifted constants, dropout that does nothing and
-dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that depend
+Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout that do nothing
+and dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that depend
 on data, and operators that are no plain tensor functions.
 """
 
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import fx
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.storages import storage_id
 
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
@@ -39,7 +41,7 @@ def clean(module: fx.GraphModule) -> None:
             continue
         if node.target in _ASSERTIONS:
             graph.erase_node(node)
-        elif node.target in _NO_OPS or _is_idle_dropout(node):
+        elif node.target in _NO_OPS or _is_idle_dropout(node) or _is_idle_cast(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     drop_dead(graph)
@@ -59,6 +61,14 @@ def _is_idle_dropout(node: fx.Node) -> bool:
         return False
     _, probability, training = node.args
     return not training or probability == 0
+
+
+def _is_idle_cast(node: fx.Node) -> bool:
+    """Whether a cast returned its operand, which has that dtype already."""
+    if getattr(node.target, "overloadpacket", None) is not _aten.to:
+        return False
+    operand: Any = node.args[0]
+    return storage_id(node.meta["val"]) == storage_id(operand.meta["val"])
 
 
 def _check(node: fx.Node) -> None:

@@ -1,114 +1,205 @@
 """From two exported graphs of one model, at two batches, to nodes of an ``OpGraph``.
 
-Nodes keep their exported names here; ``naming`` gives them the final ones.
+Blocks that stand for others are expanded here: their nodes are copies of the traced block's, with
+their own operands, module paths and kept tensors. Nodes keep their exported names; ``naming`` gives
+them the final ones.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from autoplan.trace import batch_sizes
-from autoplan.trace.graph import Arg, OpNode, SavedTensor, TensorMeta, TorchValue
-from autoplan.trace.placeholders import Placeholder
-from autoplan.trace.saved import Kept, NodeRun, ref_of
+from autoplan.trace.graph import Arg, OpNode, Ref, SavedTensor, TensorMeta, TorchValue
+from autoplan.trace.naming import rewired
+from autoplan.trace.placeholders import Placeholder, own_path
+from autoplan.trace.regions import Region, block_reads
+from autoplan.trace.repeat_memo import CannotFoldError
+from autoplan.trace.repeat_ops import BLOCK, MARK
+from autoplan.trace.saved import Kept, NodeRun, copy_name
 from autoplan.trace.source_lines import line_of_stack
 
 Runs = Mapping[str, NodeRun]
 
 
-def convert(
-    first: fx.Graph,
-    second: fx.Graph,
-    runs: tuple[Runs, Runs],
-    placeholders: Mapping[str, Placeholder],
-) -> Iterator[OpNode]:
-    """Yields the nodes in the order of the graph, placeholders first.
+class Converter:
+    """Converts one pair of graphs.
 
     Args:
-        first, second: clean graphs at ``batch_sizes.BATCHES``.
+        graphs: clean graphs at ``batch_sizes.BATCHES``.
         runs: the fake run of each.
         placeholders: what each placeholder of the first graph stands for.
+        regions: the traced blocks of the first graph.
     """
-    for node, other in batch_sizes.paired(first, second):
-        if node.op == "placeholder":
-            yield _placeholder(node, runs[0][node.name], placeholders[node.name])
-        elif node.op == "call_function" and node.name in runs[0]:
-            yield _call(node, other, runs[0][node.name], runs[1][other.name])
+
+    def __init__(
+        self,
+        graphs: tuple[fx.Graph, fx.Graph],
+        runs: tuple[Runs, Runs],
+        placeholders: Mapping[str, Placeholder],
+        regions: Mapping[str, Region],
+    ):
+        self.graphs = graphs
+        self.runs = runs
+        self.placeholders = placeholders
+        self.regions = regions
+        self.converted: dict[str, OpNode] = {}
+        self.block_outputs: dict[Ref, Ref] = {}
+
+    def nodes(self) -> list[OpNode]:
+        """The nodes in the order of the graph, placeholders first."""
+        for node, other in batch_sizes.paired(*self.graphs):
+            if node.op == "placeholder":
+                self._add(self._placeholder(node))
+            elif node.target is BLOCK:
+                for copy in self._block(node, other):
+                    self._add(copy)
+            elif node.name in self.runs[0] and node.target is not MARK:
+                self._add(self._call(node, other))
+        return list(self.converted.values())
+
+    def output(self) -> Ref:
+        """The loss."""
+        last: Any = next(node for node in reversed(self.graphs[0].nodes) if node.op == "output")
+        return self._ref(last.args[0][0])
+
+    def _add(self, node: OpNode) -> None:
+        self.converted[node.name] = node
+
+    def _ref(self, node: fx.Node) -> Ref:
+        ref = _ref_of(node)
+        return self.block_outputs.get(ref, ref)
+
+    def _placeholder(self, node: fx.Node) -> OpNode:
+        given = self.placeholders[node.name]
+        return OpNode(
+            name=node.name,
+            kind=given.kind,
+            target=given.target,
+            args=given.values,
+            outputs=_metas(node, self.runs[0][node.name]),
+            alias_of=(None,),
+        )
+
+    def _call(self, node: fx.Node, other: fx.Node) -> OpNode:
+        run = self.runs[0][node.name]
+        args = zip(node.args, other.args, strict=True)
+        call = OpNode(
+            name=node.name,
+            kind="call",
+            target=str(node.target),
+            args=tuple(self._argument(a, b, node) for a, b in args),
+            kwargs=tuple(
+                (key, self._argument(value, other.kwargs[key], node))
+                for key, value in node.kwargs.items()
+            ),
+            outputs=_metas(node, run),
+            module=_module_path(node),
+            flops=run.flops,
+            backward_flops=run.backward_flops,
+            saved=_saved(run, self.runs[1][other.name], node),
+            where=line_of_stack(node.meta.get("stack_trace") or ""),
+        )
+        return replace(call, alias_of=_aliased(call, run))
+
+    def _argument(self, value: Any, other: Any, node: fx.Node) -> Arg:
+        if isinstance(value, fx.Node):
+            return self._ref(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self._argument(a, b, node) for a, b in zip(value, other, strict=True))
+        if isinstance(value, int) and not isinstance(value, bool):
+            return batch_sizes.batch_int(value, other, node)
+        if repr(value) != repr(other):
+            batch_sizes.refuse(node, f"the argument {value} becomes {other} at another batch")
+        return (
+            value if isinstance(value, (bool, float, str, type(None))) else _constant(value, node)
+        )
+
+    def _block(self, stub: fx.Node, other: fx.Node) -> Iterator[OpNode]:
+        if stub.args[0] != other.args[0]:
+            raise CannotFoldError("", "the traces fold differently")
+        region = self.regions[str(stub.args[0])]
+        inside = {node.name for node in region.nodes}
+        mapped: dict[Ref, Ref] = {}
+        for first, second in zip(region.reads, block_reads(stub), strict=True):
+            if mapped.setdefault(self._ref(first), self._ref(second)) != self._ref(second):
+                raise CannotFoldError("", "arguments of a block cannot be told apart")
+
+        def moved(ref: Ref) -> Ref:
+            if ref.node in inside:
+                return Ref(copy_name(ref.node, stub), ref.index)
+            return mapped[ref]
+
+        paths = _block_path(str(stub.args[0])), _module_path(stub)
+        for node in region.nodes:
+            if node.name in self.converted:
+                yield self._copy(node, stub, other, moved, paths)
+        for index, result in enumerate(region.results):
+            self.block_outputs[Ref(stub.name, index)] = moved(self._ref(result))
+
+    def _copy(self, node, stub, other, moved, paths) -> OpNode:
+        name = copy_name(node.name, stub)
+        run, run_other = self.runs[0][name], self.runs[1][f"{node.name}@{other.name}"]
+        copy = rewired(self.converted[node.name], name, moved)
+        first, here = paths
+        below = copy.module == first or copy.module.startswith(f"{first}.")
+        return replace(
+            copy,
+            module=here + copy.module[len(first) :] if below else copy.module,
+            outputs=_metas(node, run),
+            flops=run.flops,
+            backward_flops=run.backward_flops,
+            alias_of=_aliased(copy, run),
+            saved=_saved(run, run_other, node),
+        )
 
 
-def _placeholder(node: fx.Node, run: NodeRun, given: Placeholder) -> OpNode:
-    return OpNode(
-        name=node.name,
-        kind=given.kind,
-        target=given.target,
-        args=given.values,
-        outputs=_metas(node, run),
-        alias_of=(None,),
-    )
-
-
-def _call(node: fx.Node, other: fx.Node, run: NodeRun, run_other: NodeRun) -> OpNode:
-    return OpNode(
-        name=node.name,
-        kind="call",
-        target=str(node.target),
-        args=tuple(
-            argument(a, b, node) for a, b in zip(node.args, other.args, strict=True)
-        ),
-        kwargs=tuple((key, argument(v, other.kwargs[key], node)) for key, v in node.kwargs.items()),
-        outputs=_metas(node, run),
-        alias_of=run.alias_of,
-        module=module_path(node),
-        flops=run.flops,
-        backward_flops=run.backward_flops,
-        saved=tuple(_saved(run.kept, run_other.kept, node)),
-        where=line_of_stack(node.meta.get("stack_trace") or ""),
-    )
-
-
-def argument(value: Any, other: Any, node: fx.Node) -> Arg:
-    """One argument of both traces; batch-dependent integers become ``BatchInt``."""
-    if isinstance(value, fx.Node):
-        return ref_of(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(argument(a, b, node) for a, b in zip(value, other, strict=True))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return batch_sizes.batch_int(value, other, node)
-    if value != other and not (value != value and other != other):
-        batch_sizes.refuse(node, f"the argument {value} becomes {other} at another batch")
-    if value is None or isinstance(value, (bool, float, str)):
-        return value
+def _constant(value: Any, node: fx.Node) -> TorchValue:
     if isinstance(value, torch.dtype):
-        return TorchValue("dtype", dtype_name(value))
+        return TorchValue("dtype", _short(value))
     if isinstance(value, torch.device):
         return TorchValue("device", value.type)
     if isinstance(value, torch.layout):
-        return TorchValue("layout", str(value).removeprefix("torch."))
+        return TorchValue("layout", _short(value))
     if isinstance(value, torch.memory_format):
-        return TorchValue("memory_format", str(value).removeprefix("torch."))
+        return TorchValue("memory_format", _short(value))
     batch_sizes.refuse(node, f"an argument of type {type(value).__name__}")
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _short(value: Any) -> str:
+    return str(value).removeprefix("torch.")
 
 
-def module_path(node: fx.Node) -> str:
+def _ref_of(node: fx.Node) -> Ref:
+    """The tensor that an fx node stands for; items of a multi-output node are its outputs."""
+    if node.target is operator.getitem:
+        base: Any = node.args[0]
+        index: Any = node.args[1]
+        return Ref(base.name, index)
+    return Ref(node.name)
+
+
+def _module_path(node: fx.Node) -> str:
     """Path of the innermost module that ran a node, '' for the model itself."""
     stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-    path = list(stack.values())[-1][0].partition("@")[0]
-    return "" if path == "model" else path.removeprefix("model.")
+    return own_path(list(stack.values())[-1][0].partition("@")[0])
+
+
+def _block_path(key: str) -> str:
+    return own_path(key.rpartition("#")[0])
 
 
 def _metas(node: fx.Node, run: NodeRun) -> tuple[TensorMeta, ...]:
     return tuple(
         TensorMeta(
             shape=tuple(output.shape),
-            dtype=dtype_name(output.dtype),
+            dtype=_short(output.dtype),
             batch_dims=dims,
             requires_grad=output.requires_grad,
         )
@@ -116,11 +207,23 @@ def _metas(node: fx.Node, run: NodeRun) -> tuple[TensorMeta, ...]:
     )
 
 
-def _saved(kept: tuple[Kept, ...], other: tuple[Kept, ...], node: fx.Node) -> Iterator[SavedTensor]:
-    if len(kept) != len(other):
+def _aliased(call: OpNode, run: NodeRun) -> tuple[Ref | None, ...]:
+    operands = call.operands
+    return tuple(None if position is None else operands[position] for position in run.alias_of)
+
+
+def _saved(run: NodeRun, other: NodeRun, node: fx.Node) -> tuple[SavedTensor, ...]:
+    if len(run.kept) != len(other.kept):
         batch_sizes.refuse(node, "autograd keeps other tensors at another batch")
-    for one, two in zip(kept, other, strict=True):
-        per_sample = batch_sizes.coefficient(one.nbytes, two.nbytes, node) is not None
-        yield SavedTensor(
-            source=one.source, operand=one.operand, nbytes=one.nbytes, per_sample=per_sample
-        )
+    return tuple(
+        _saved_tensor(one, two, node) for one, two in zip(run.kept, other.kept, strict=True)
+    )
+
+
+def _saved_tensor(kept: Kept, other: Kept, node: fx.Node) -> SavedTensor:
+    return SavedTensor(
+        source=kept.source,
+        operand=kept.operand,
+        nbytes=kept.nbytes,
+        per_sample=batch_sizes.coefficient(kept.nbytes, other.nbytes, node) is not None,
+    )

@@ -1,8 +1,8 @@
 """One hash for a model's structure: the same in every precision and at every batch.
 
 Hashed are the names and shapes of inputs, parameters, buffers and constants, and the operators
-with their wiring, arguments and shapes. Sizes that follow the batch count as such; dtypes are left
-out, so that one model traced in bf16 and in fp32 is one model.
+with their wiring, arguments and shapes. Sizes that follow the batch count as such. Dtypes and casts
+are left out, so that one model traced in bf16 and in fp32 is one model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from autoplan.trace.graph import Arg, BatchInt, OpNode, Ref, TensorMeta, TorchVa
 def fingerprint(nodes: Iterable[OpNode], tied: tuple[tuple[str, ...], ...], output: Ref) -> str:
     """SHA-256, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
+    uncast: dict[Ref, Ref] = {}
     for node in nodes:
+        if node.target.startswith("aten.to."):
+            uncast[Ref(node.name)] = uncast.get(node.operands[0], node.operands[0])
+            continue
         parts = (
             node.name,
             node.kind,
             node.target,
-            _text(node.args),
-            _text(node.kwargs),
+            _text(node.args, uncast),
+            _text(tuple(value for _, value in node.kwargs), uncast),
             ";".join(map(_shape, node.outputs)),
         )
         digest.update("|".join(parts).encode() + b"\n")
@@ -36,10 +40,11 @@ def _shape(meta: TensorMeta) -> str:
     )
 
 
-def _text(arg: Arg | tuple) -> str:
+def _text(arg: Arg, uncast: dict[Ref, Ref]) -> str:
     if isinstance(arg, tuple):
-        return f"({','.join(map(_text, arg))})"
+        return f"({','.join(_text(item, uncast) for item in arg)})"
     if isinstance(arg, Ref):
+        arg = uncast.get(arg, arg)
         return f"%{arg.node}.{arg.index}"
     if isinstance(arg, BatchInt):
         return f"{arg.coefficient}*batch"

@@ -16,7 +16,12 @@ import torch
 
 _aten = torch.ops.aten
 _ATTENTION_BACKWARD = 2.5
-_ADDED_FIRST = {_aten.addmm.default, _aten.baddbmm.default, _aten.addmv.default, _aten.addbmm.default}
+_ADDED_FIRST = {
+    _aten.addmm.default,
+    _aten.baddbmm.default,
+    _aten.addmv.default,
+    _aten.addbmm.default,
+}
 
 
 def backward_flops(target: Any, forward: int, operands: Sequence[torch.Tensor]) -> int:

@@ -34,7 +34,15 @@ def gpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    *,
+    scale=None,
+    enable_gqa=False,
 ):
     heads_equal = query.shape[-1] == value.shape[-1]
     if (

@@ -7,10 +7,10 @@ calls, in this order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from autoplan.trace.graph import Arg, OpNode, Ref, SavedTensor
+from autoplan.trace.graph import Arg, OpNode, Ref
 
 _ORDER = {"input": 0, "parameter": 1, "buffer": 2, "constant": 3, "call": 4}
 
@@ -24,7 +24,7 @@ def named(nodes: Iterable[OpNode]) -> tuple[tuple[OpNode, ...], dict[str, str]]:
         base = _base(node)
         names[node.name] = f"{base}#{taken[base]}" if taken[base] else base
         taken[base] += 1
-    return tuple(renamed(node, names) for node in ordered), names
+    return tuple(_final(node, names) for node in ordered), names
 
 
 def _base(node: OpNode) -> str:
@@ -36,34 +36,49 @@ def _base(node: OpNode) -> str:
     return node.target
 
 
+def live(nodes: Iterable[OpNode], output: Ref) -> list[OpNode]:
+    """Without the calls that the output does not need."""
+    needed = {output.node}
+    kept: list[OpNode] = []
+    for node in reversed(list(nodes)):
+        if node.kind != "call" or node.name in needed:
+            kept.append(node)
+            needed.update(ref.node for ref in node.operands)
+    return kept[::-1]
+
+
 def operator_name(target: str) -> str:
     """``linear`` of ``aten.linear.default``."""
     return target.split(".")[1]
 
 
-def renamed(node: OpNode, names: dict[str, str]) -> OpNode:
-    """A node with itself and all its references renamed."""
+def rewired(node: OpNode, name: str, moved: Callable[[Ref], Ref]) -> OpNode:
+    """A node under another name, with every reference replaced."""
     return replace(
         node,
-        name=names[node.name],
-        args=tuple(_rename(arg, names) for arg in node.args),
-        kwargs=tuple((key, _rename(value, names)) for key, value in node.kwargs),
-        alias_of=tuple(_rename_ref(ref, names) for ref in node.alias_of),
-        saved=tuple(_rename_saved(kept, names) for kept in node.saved),
+        name=name,
+        args=tuple(_arg(arg, moved) for arg in node.args),
+        kwargs=tuple((key, _arg(value, moved)) for key, value in node.kwargs),
     )
 
 
-def _rename(arg: Arg, names: dict[str, str]) -> Arg:
+def _arg(arg: Arg, moved: Callable[[Ref], Ref]) -> Arg:
     if isinstance(arg, Ref):
-        return Ref(names[arg.node], arg.index)
+        return moved(arg)
     if isinstance(arg, tuple):
-        return tuple(_rename(item, names) for item in arg)
+        return tuple(_arg(item, moved) for item in arg)
     return arg
 
 
-def _rename_ref(ref: Ref | None, names: dict[str, str]) -> Ref | None:
-    return None if ref is None else Ref(names[ref.node], ref.index)
+def _final(node: OpNode, names: dict[str, str]) -> OpNode:
+    def moved(ref: Ref) -> Ref:
+        return Ref(names[ref.node], ref.index)
 
-
-def _rename_saved(kept: SavedTensor, names: dict[str, str]) -> SavedTensor:
-    return replace(kept, source=_rename_ref(kept.source, names))
+    return replace(
+        rewired(node, names[node.name], moved),
+        alias_of=tuple(None if ref is None else moved(ref) for ref in node.alias_of),
+        saved=tuple(
+            kept if kept.source is None else replace(kept, source=moved(kept.source))
+            for kept in node.saved
+        ),
+    )

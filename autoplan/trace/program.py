@@ -46,8 +46,10 @@ class LossProgram(nn.Module):
             else:
                 targets = value
         outputs = self.model(*args, **kwargs)
-        return outputs_to_loss(outputs) if self.loss_fn is None else _checked(
-            self.loss_fn(outputs, targets), "loss_fn"
+        return (
+            outputs_to_loss(outputs)
+            if self.loss_fn is None
+            else _checked(self.loss_fn(outputs, targets), "loss_fn")
         )
 
 

@@ -1,0 +1,43 @@
+"""Two operators that stand for repeated blocks in an exported graph; they are never run.
+
+``autoplan::block`` stands for a whole block that an earlier one equals. ``autoplan::mark`` brackets
+the calls of a block that was traced: ``enter:key`` with what it reads, ``exit:key`` with what it
+returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+_LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
+_LIBRARY.define("block(str key, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")
+_LIBRARY.define("mark(str tag, Tensor[] first, Tensor[] second) -> ()")
+
+
+@torch.library.register_fake("autoplan::block", lib=_LIBRARY)
+def _block_outputs(key, ins, stored, outputs):
+    return [
+        torch.empty_strided(shape, stride, dtype=getattr(torch, dtype))
+        for shape, stride, dtype in json.loads(outputs)
+    ]
+
+
+@torch.library.register_fake("autoplan::mark", lib=_LIBRARY)
+def _no_outputs(tag, first, second):
+    return None
+
+
+BLOCK = torch.ops.autoplan.block.default
+MARK = torch.ops.autoplan.mark.default
+fx.node.has_side_effect(MARK)
+
+
+def describe(tensors: Sequence[torch.Tensor]) -> str:
+    """The ``outputs`` argument of ``autoplan::block``: shapes, strides and dtypes."""
+    return json.dumps(
+        [[list(t.shape), list(t.stride()), str(t.dtype).removeprefix("torch.")] for t in tensors]
+    )
