@@ -57,7 +57,7 @@ def load(source: ModelSource) -> ModelUnderPlan:
         if source.seq_len is not None:
             _check_length(built, source)
     if source.inputs:
-        built = replace(built, example_inputs=_reshaped(built, dict(source.inputs)))
+        built = replace(built, example_inputs=reshaped(built, dict(source.inputs)))
     return built
 
 
@@ -108,7 +108,12 @@ def _named(built: ModelUnderPlan) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _reshaped(built: ModelUnderPlan, shapes: Shapes) -> Any:
+def reshaped(built: ModelUnderPlan, shapes: Shapes) -> Any:
+    """The example inputs with some of them replaced by zeros of other shapes, by name.
+
+    Raises:
+        PlanError: no tensor of that name, or another number of dims.
+    """
     named = _named(built)
     for name, shape in shapes.items():
         if name not in named or not hasattr(named[name], "new_zeros"):

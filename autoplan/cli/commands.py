@@ -7,6 +7,7 @@ import are imported by the command that needs them, so that ``--help`` answers a
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,6 +67,7 @@ def plan(
 
     if output is not None and not output.parent.is_dir():
         raise PlanError(f"-o {output}: {output.parent} is not a directory; create it first")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     started_s = time.monotonic()
     with ProgressDisplay() as progress:
         found = api.plan(

@@ -1,29 +1,30 @@
-"""Progress on stderr: a bar on a terminal, a line at a time in a pipe, nothing for quick work."""
+"""Progress on stderr: a bar on a terminal, a line a phase in a pipe, nothing for quick work."""
 
 from __future__ import annotations
 
-import time
+import sys
+import threading
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 QUIET_S = 2.0
 
 
 class ProgressDisplay:
-    """A callback ``(fraction done, what is being done)`` that shows itself after two seconds.
+    """A callback ``(fraction done, what is being done)`` that shows itself after ``quiet_s``.
 
     Used as a context manager; leaving it clears the bar.
     """
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._start_s = time.monotonic()
-        self._bar: Progress | None = None
-        self._shown = ""
+    def __init__(self, quiet_s: float = QUIET_S) -> None:
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(quiet_s, self._reveal)
+        self._timer.daemon = True
+        self._visible = False
+        self._fraction, self._what = 0.0, ""
+        self._line: _Bar | _Lines = _Bar() if sys.stderr.isatty() else _Lines()
 
     def __enter__(self) -> ProgressDisplay:
+        self._timer.start()
         return self
 
     def __exit__(
@@ -32,22 +33,57 @@ class ProgressDisplay:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._visible = False
+            self._line.close()
 
     def __call__(self, fraction: float, what: str) -> None:
-        if time.monotonic() - self._start_s < QUIET_S:
-            return
-        if self._console.is_terminal:
-            self._draw(fraction, what)
-        elif what != self._shown:
-            self._shown = what
-            print(f"{100 * fraction:.0f} % {what}", file=self._console.file, flush=True)
+        with self._lock:
+            self._fraction, self._what = fraction, what
+            if self._visible:
+                self._line.show(fraction, what)
 
-    def _draw(self, fraction: float, what: str) -> None:
-        if self._bar is None:
+    def _reveal(self) -> None:
+        with self._lock:
+            if not self._timer.finished.is_set():
+                self._visible = True
+                if self._what:
+                    self._line.show(self._fraction, self._what)
+
+
+class _Lines:
+    """One line for each phase."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, fraction: float, what: str) -> None:
+        if what != self._shown:
+            self._shown = what
+            print(f"{100 * fraction:.0f} % {what}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """A bar that vanishes when closed."""
+
+    def __init__(self) -> None:
+        self._progress = None
+
+    def show(self, fraction: float, what: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        if self._progress is None:
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=self._console, transient=True)
-            self._bar.add_task(what, total=1.0)
-            self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=fraction, description=what)
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.add_task(what, total=1.0)
+            self._progress.start()
+        self._progress.update(self._progress.task_ids[0], completed=fraction, description=what)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
