@@ -21,7 +21,7 @@ def _embedding(call: Call) -> Equation:
         outputs=((*tokens, ("m",)),),
         sizes={**sizes(index), "v": table[0], "m": table[1]},
         whole=(names(range(len(index))) if by_frequency else frozenset())
-        | ({"v"} if by_frequency or sparse else set()),
+        | ({"v"} if by_frequency or sparse or not index else set()),
         local_ops={"v": LocalOp("vocab_parallel_embedding")},
     )
 

@@ -1,0 +1,35 @@
+"""Every strategy of every operator gives the results and gradients of one device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoplan.sharding.rules.registry import RULES
+from tests.rules import dim_calls, elementwise_calls, sum_calls
+from tests.rules.draw import Draw
+from tests.rules.oracle import check_all_strategies
+
+CALLS = {**dim_calls.CALLS, **elementwise_calls.CALLS, **sum_calls.CALLS}
+DEMANDING = set(dim_calls.CALLS) | set(sum_calls.CALLS)
+
+
+def test_every_rule_has_examples():
+    assert set(CALLS) == set(RULES)
+
+
+@pytest.mark.parametrize("target", sorted(set(CALLS) - DEMANDING))
+@settings(deadline=None, max_examples=6)
+@given(data=st.data())
+def test_elementwise_strategies_equal_one_device(target, data):
+    draw = Draw(data)
+    check_all_strategies(CALLS[target](draw, target), draw.ranks)
+
+
+@pytest.mark.parametrize("target", sorted(DEMANDING))
+@settings(deadline=None, max_examples=16, suppress_health_check=[HealthCheck.data_too_large])
+@given(data=st.data())
+def test_strategies_equal_one_device(target, data):
+    draw = Draw(data)
+    check_all_strategies(CALLS[target](draw, target), draw.ranks)
