@@ -1,0 +1,91 @@
+"""From a model to a plan and to a running module, on one process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import autoplan
+from autoplan import plan_io
+from autoplan.plan import MeshPlan
+from tests.robustness import models
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def planned(**changes: object) -> autoplan.Plan:
+    model, inputs = models.small()
+    options = {"cluster": "cpu-gloo", "global_batch": 8, "precision": "fp32"} | changes
+    return autoplan.plan(model, inputs, **options)
+
+
+def test_public_names() -> None:
+    assert callable(autoplan.plan)
+    assert callable(autoplan.compile)
+    for name in autoplan.__all__:
+        assert getattr(autoplan, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = autoplan.no_such_name
+
+
+def test_importing_autoplan_loads_no_torch() -> None:
+    program = "import sys, autoplan; autoplan.load_plan; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 0
+
+
+def test_the_same_question_gives_the_same_bytes() -> None:
+    assert plan_io.to_json(planned()) == plan_io.to_json(planned())
+
+
+def test_pins_are_honoured() -> None:
+    plan = planned(gpus_per_node=4, pins={"tp": 2, "zero": "1", "microbatch": 2})
+    assert plan.mesh == MeshPlan(dp=2, tp=2)
+    assert (plan.zero, plan.microbatch, plan.num_microbatches) == (1, 2, 2)
+    assert (plan.job.pins.tp, plan.job.model.kind) == (2, "object")
+
+
+def test_the_plan_is_traced_in_its_own_precision() -> None:
+    assert planned().fingerprint != planned(precision="bf16").fingerprint
+
+
+def test_progress_only_grows_and_names_its_phases() -> None:
+    calls: list[tuple[float, str]] = []
+    planned(progress=lambda fraction, what: calls.append((fraction, what)))
+    fractions = [fraction for fraction, _ in calls]
+    assert fractions == sorted(fractions)
+    assert 0 <= fractions[0] <= fractions[-1] <= 1
+    assert all(what for _, what in calls)
+
+
+def test_a_plan_file_runs(tmp_path: Path) -> None:
+    model, inputs = models.small()
+    path = tmp_path / "plan.json"
+    autoplan.save_plan(planned(gpus_per_node=1, global_batch=4), path)
+    pm = autoplan.compile(model, inputs, plan=path)
+    batch = {"x": torch.randn(4, 8), "y": torch.randn(4, 8)}
+    loss = pm.train_step(batch)
+    expected = model(**batch)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(dict(pm.named_parameters())[name].grad, parameter.grad)
+
+
+def test_compile_of_a_factory() -> None:
+    pm = autoplan.compile("tests.robustness.models:small", global_batch=2, precision="fp32")
+    assert (pm.data_rank, pm.data_world) == (0, 1)
+    assert pm.plan.job.model.kind == "factory"
+
+
+def test_saved_plans_are_json(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan = planned()
+    autoplan.save_plan(plan, path)
+    assert json.loads(path.read_text())["fingerprint"] == plan.fingerprint
+    assert autoplan.load_plan(path) == plan
