@@ -2,7 +2,8 @@
 
 Every decision, whatever it is about, is written as a list of strategies: those of a call come from
 its rule; a parameter chooses the placement of its storage; a door chooses the placement in which an
-activation enters the blocks of a kind; the loss leaves whole. Inputs, buffers and constants are the same on all ranks.
+activation enters the blocks of a kind; the loss leaves whole. Inputs, buffers and constants are the
+same on all ranks.
 """
 
 from __future__ import annotations

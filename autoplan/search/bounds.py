@@ -1,0 +1,123 @@
+"""Lower bounds of a candidate's time and memory that need no solver.
+
+Every decision takes what is cheapest for itself alone, as if conversions were free: no assignment
+can do better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.search.candidates import Candidate
+from autoplan.search.folded_graph import ROOT
+from autoplan.search.folding import CandidateCosts
+from autoplan.search.operator_costs import MicrobatchCosts
+from autoplan.search.problem import PAGE_BYTES, Problem
+from autoplan.search.recompute import RecomputeOrder
+from autoplan.search.storages import KeptStorage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActivationFloor:
+    """Fewest bytes and seconds of one microbatch, whatever is chosen.
+
+    Attributes:
+        kept_bytes: by region, what one block (or the root) keeps when it is not recomputed; without
+            what enters it.
+        entering_bytes: by block kind, what one recomputed block keeps.
+        transient_bytes: of the largest operator at work.
+        forward_s: by region, the forward of one block.
+    """
+
+    kept_bytes: dict[str, float]
+    entering_bytes: dict[str, float]
+    transient_bytes: float
+    forward_s: dict[str, float]
+
+
+def activation_floor(costs: MicrobatchCosts, storages: tuple[KeptStorage, ...]) -> ActivationFloor:
+    """The floor of a space at one microbatch."""
+    space, folded = costs.space, costs.space.folded
+    kept = dict.fromkeys((ROOT, *folded.kinds), 0.0)
+    forward = dict.fromkeys((ROOT, *folded.kinds), 0.0)
+    shares: dict[int, list[float]] = {}
+    for storage in storages:
+        if storage.source.node in costs.sizes.doors:
+            continue
+        holders = [(node, keep) for node, keep in storage.holders.items() if keep]
+        for node, keep in holders:
+            row = shares.setdefault(node, [0.0] * len(space.strategies[node]))
+            for choice in keep:
+                row[choice] += storage.nbytes / len(holders)
+    for node, row in shares.items():
+        kept[folded.region[space.names[node]]] += min(row)
+    transient = 0.0
+    for number, options in enumerate(costs.operators):
+        region = folded.region.get(space.names[number], ROOT)
+        forward[region] += min(cost.forward_s for cost in options)
+        transient = max(transient, min(cost.transient_bytes for cost in options))
+    entering = {
+        kind: sum(
+            costs.sizes.doors[door.name].nbytes / (space.tp if len(space.of(door.name)) > 1 else 1)
+            for door in doors
+            if door.distinct == folded.copies(kind)
+        )
+        for kind, doors in folded.doors.items()
+    }
+    return ActivationFloor(
+        kept_bytes=kept,
+        entering_bytes=entering,
+        transient_bytes=transient,
+        forward_s=forward,
+    )
+
+
+def fewest_bytes(
+    costs: CandidateCosts, floor: ActivationFloor, order: RecomputeOrder, count: int
+) -> float:
+    """Fewest bytes of a candidate that recomputes ``count`` blocks."""
+    folded, weights = costs.microbatch.space.folded, costs.weights
+    always = step = 0.0
+    for number, elements in weights.elements.items():
+        each = weights.per_element[weights.trainable[number]]
+        copies = folded.copies(folded.region[costs.microbatch.space.names[number]])
+        held = each.parameters + each.master_weights + each.gradients
+        held += each.optimizer_state + each.gathered_parameters
+        always += copies * min(elements) * held
+        step += copies * min(elements) * each.optimizer_step
+    backward = floor.kept_bytes[ROOT] + floor.transient_bytes
+    for kind, recomputed in order.of(count).items():
+        backward += (folded.copies(kind) - recomputed) * floor.kept_bytes[kind]
+        backward += max(0, recomputed - 1) * floor.entering_bytes[kind]
+    return (costs.fixed_pages - 1) * PAGE_BYTES + always + max(step, backward)
+
+
+def fewest_recomputed(
+    costs: CandidateCosts, floor: ActivationFloor, order: RecomputeOrder, fewest: int, most: int
+) -> int | None:
+    """The smallest count of recomputed blocks that could fit; None when none can."""
+    limit = costs.limit_pages * PAGE_BYTES
+    for count in range(fewest, most + 1):
+        if fewest_bytes(costs, floor, order, count) <= limit:
+            return count
+    return None
+
+
+def recompute_s(
+    candidate: Candidate, floor: ActivationFloor, order: RecomputeOrder, count: int
+) -> float:
+    """Seconds that the forwards of ``count`` recomputed blocks take at least."""
+    once = sum(blocks * floor.forward_s[kind] for kind, blocks in order.of(count).items())
+    return candidate.num_microbatches * once
+
+
+def fewest_seconds(problem: Problem) -> float:
+    """Least time of a problem when conversions are free and each decision is alone."""
+    total = problem.fixed_s
+    for node in problem.nodes:
+        total += min(choice.time_s for choice in node.choices)
+    for overlap in problem.overlaps:
+        sent = overlap.fixed_messages_s + sum(min(row) for _, row in overlap.messages_s)
+        window = overlap.fixed_window_s + sum(max(row) for _, row in overlap.window_s)
+        total += max(overlap.floor * sent, sent - window, 0.0)
+    return total

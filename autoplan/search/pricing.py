@@ -1,0 +1,97 @@
+"""Prices the candidates of one job, each part once: choices by ``tp``, operators by microbatch."""
+
+from __future__ import annotations
+
+from autoplan.job import Job
+from autoplan.search.candidates import Candidate
+from autoplan.search.folded_graph import fold
+from autoplan.search.folding import CandidateCosts, Recomputed, build_problem
+from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
+from autoplan.search.problem import PAGE_BYTES, Problem, pages
+from autoplan.search.space import Space, build_space
+from autoplan.search.storages import KeptStorage, kept_storages
+from autoplan.search.weight_costs import Training, weight_costs
+from autoplan.sharding.mesh import MeshAxis
+from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.strategies import Strategy
+from autoplan.trace.graph import OpGraph, OpNode
+from hardware_profiles.spec import ClusterSpec
+
+
+class Pricing:
+    """The cost model of one job on one cluster; remembers what it has priced."""
+
+    def __init__(self, graph: OpGraph, job: Job, cluster: ClusterSpec) -> None:
+        self.graph = graph
+        self.job = job
+        self.cluster = cluster
+        self.folded = fold(graph)
+        self.training = Training(
+            precision=job.precision, optimizer=job.optimizer, gpus_per_node=job.gpus_per_node
+        )
+        self.limit_bytes = int(cluster.device.memory_bytes * (1 - job.memory_margin))
+        self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
+        self._spaces: dict[int, Space] = {}
+        self._microbatches: dict[
+            tuple[int, int], tuple[MicrobatchCosts, tuple[KeptStorage, ...]]
+        ] = {}
+        self._candidates: dict[Candidate, CandidateCosts] = {}
+
+    def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:
+        """Strategies of a call over ``tp`` ranks."""
+        key = node.name, tp
+        if key not in self._strategies:
+            self._strategies[key] = strategies_for(node, self.graph, MeshAxis("tp", tp))
+        return self._strategies[key]
+
+    def space(self, tp: int) -> Space:
+        """All choices over ``tp`` ranks."""
+        if tp not in self._spaces:
+            self._spaces[tp] = build_space(self.folded, tp, self.strategies_of)
+        return self._spaces[tp]
+
+    def costs(self, candidate: Candidate) -> CandidateCosts:
+        """Prices of a candidate."""
+        if candidate not in self._candidates:
+            self._candidates[candidate] = self._costs(candidate)
+        return self._candidates[candidate]
+
+    def problem(self, candidate: Candidate, recomputed: Recomputed) -> Problem:
+        """The candidate's decisions when so many blocks of each kind are recomputed."""
+        return build_problem(self.costs(candidate), recomputed)
+
+    def fixed_bytes(self, dp: int) -> tuple[int, int]:
+        """Buffers, and a rank's inputs of one step."""
+        whole = self.graph.at_batch(self.job.global_batch)
+        buffers = sum(
+            meta.nbytes
+            for node in whole.nodes
+            if node.kind in ("buffer", "constant")
+            for meta in node.outputs
+        )
+        inputs = sum(
+            meta.nbytes // (dp if meta.batch_dims else 1)
+            for node in whole.of_kind("input")
+            for meta in node.outputs
+        )
+        return buffers, inputs
+
+    def _costs(self, candidate: Candidate) -> CandidateCosts:
+        space = self.space(candidate.tp)
+        key = candidate.tp, candidate.microbatch
+        if key not in self._microbatches:
+            priced = microbatch_costs(
+                space, candidate.microbatch, self.cluster, self.job.gpus_per_node
+            )
+            self._microbatches[key] = priced, kept_storages(space, priced.sizes)
+        microbatch, storages = self._microbatches[key]
+        fixed = self.cluster.device.workspace_bytes + sum(self.fixed_bytes(candidate.dp))
+        return CandidateCosts(
+            candidate=candidate,
+            microbatch=microbatch,
+            storages=storages,
+            weights=weight_costs(space, candidate, self.training, self.cluster),
+            fixed_pages=pages(fixed),
+            limit_pages=self.limit_bytes // PAGE_BYTES,
+            overlap_efficiency=self.cluster.overlap_efficiency,
+        )
