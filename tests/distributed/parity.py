@@ -20,18 +20,20 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def assert_parity(
-    got: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, largest: float | None = None
+    got: Mapping[str, Tensor], expected: Mapping[str, Tensor], dtype: torch.dtype
 ) -> None:
-    """Checks max|a - b| <= rtol max|b| + floor L for every tensor, with rtol and floor by dtype.
+    """Checks max|a - b| <= rtol max|b| + floor L for every tensor.
 
-    L is the largest magnitude among all expected tensors, or ``largest``: where a true gradient is
-    zero (the bias of attention keys), rounding noise is measured against the model's gradients.
+    L is the largest magnitude among all expected tensors: where a true gradient is zero (the bias
+    of attention keys), rounding noise is measured against the model's gradients.
+
+    Args:
+        dtype: the lowest precision in which anything was computed; gives rtol and floor.
     """
     assert set(got) == set(expected), set(got) ^ set(expected)
-    if largest is None:
-        largest = max(value.abs().max().item() for value in expected.values())
+    largest = max(value.abs().max().item() for value in expected.values())
     for name, value in expected.items():
         assert got[name].shape == value.shape, (name, got[name].shape, value.shape)
         error = (got[name] - value).abs().max().item()
-        bound = RTOL[value.dtype] * value.abs().max().item() + FLOOR[value.dtype] * largest
+        bound = RTOL[dtype] * value.abs().max().item() + FLOOR[dtype] * largest
         assert error <= bound, f"{name}: off by {error:.3g}, more than {bound:.3g}"

@@ -102,6 +102,7 @@ def accumulate_over_steps(rank: int, zero: int) -> None:
     assert_parity(
         {name: full(p.grad) for name, p in pm.named_parameters()},
         {name: p.grad for name, p in model.named_parameters()},
+        cell.dtype,
     )
 
 

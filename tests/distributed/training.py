@@ -94,5 +94,5 @@ def check_equal(got: Run, expected: Run, dtype: torch.dtype) -> None:
     rtol = LOSS_RTOL[dtype]
     assert got.losses == pytest.approx(expected.losses, rel=rtol)
     assert got.norm == pytest.approx(expected.norm, rel=10 * rtol)
-    assert_parity(got.gradients, expected.gradients)
-    assert_parity(got.weights, expected.weights)
+    assert_parity(got.gradients, expected.gradients, dtype)
+    assert_parity(got.weights, expected.weights, dtype)
