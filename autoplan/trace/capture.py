@@ -20,7 +20,7 @@ from autoplan.trace import huggingface
 from autoplan.trace.batch_sizes import BATCHES, mark_batch_dims
 from autoplan.trace.blocks import find_blocks
 from autoplan.trace.clean import clean
-from autoplan.trace.clone import clone_on_fakes
+from autoplan.trace.clone import FakeClones
 from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
@@ -72,12 +72,35 @@ def capture(
     return _assemble(tuple(_trace(subject, batch, None) for batch in BATCHES))
 
 
-@dataclass(frozen=True, slots=True)
 class _Subject:
-    model: nn.Module
-    inputs: tuple[Input, ...]
-    loss_fn: LossFn | None
-    dtype: torch.dtype | None
+    """What is traced: fake clones of the model and of a loss module, and fake inputs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: tuple[Input, ...],
+        loss_fn: LossFn | None,
+        dtype: torch.dtype | None,
+    ):
+        self.inputs = inputs
+        self._dtype = dtype
+        self._mode = FakeTensorMode()
+        self._model = FakeClones(model, self._mode, dtype)
+        is_module = isinstance(loss_fn, nn.Module)
+        self._loss_module = FakeClones(loss_fn, self._mode, dtype) if is_module else None
+        self._loss_fn = loss_fn
+
+    def program(self) -> LossProgram:
+        """A fresh program, so that no trace sees what another did to its modules."""
+        model = self._model.clone()
+        if huggingface.is_pretrained(model):
+            huggingface.disable_caches(model)
+        loss_fn = self._loss_module.clone() if self._loss_module else self._loss_fn
+        return LossProgram(model, self.inputs, loss_fn)
+
+    def tensors(self, batch: int) -> tuple[torch.Tensor, ...]:
+        """Its inputs at one batch."""
+        return tuple(i.fake(self._mode, batch, self._dtype) for i in self.inputs if i.is_tensor)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,19 +123,11 @@ def _folded(subject: _Subject) -> OpGraph:
 
 def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
     """Exports at one batch; blocks are traced once unless ``banned`` is None."""
-    mode = FakeTensorMode()
-    clone = clone_on_fakes(subject.model, mode, subject.dtype)
-    if huggingface.is_pretrained(clone):
-        huggingface.disable_caches(clone)
-    loss_fn = subject.loss_fn
-    if isinstance(loss_fn, nn.Module):
-        loss_fn = clone_on_fakes(loss_fn, mode, subject.dtype)
-    tied = tied_names(clone)
-    tensors = tuple(i.fake(mode, batch, subject.dtype) for i in subject.inputs if i.is_tensor)
-    program = LossProgram(clone, subject.inputs, loss_fn)
+    program = subject.program()
+    tied = tied_names(program.model)
     memo = None if banned is None else BlockMemo(program, banned)
     with nullcontext() if memo is None else memo.active():
-        exported = export_loss(program, tensors)
+        exported = export_loss(program, subject.tensors(batch))
     merge_tied(exported, tied)
     clean(exported.graph_module)
     if memo is not None:

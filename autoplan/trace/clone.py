@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,28 +18,41 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from autoplan.errors import UnsupportedModelError
 
 
-def clone_on_fakes(
-    model: nn.Module, mode: FakeTensorMode, dtype: torch.dtype | None = None
-) -> nn.Module:
-    """Clones ``model``; floating parameters are cast to ``dtype``, buffers keep theirs.
+class FakeClones:
+    """Makes clones of one model that share one set of fake tensors.
+
+    Args:
+        model: the original.
+        mode: of the fake tensors.
+        dtype: floating parameters are cast to it, buffers keep theirs; None casts nothing.
 
     Raises:
-        UnsupportedModelError: uninitialised (lazy) parameters, or a model that cannot be copied.
+        UnsupportedModelError: uninitialised (lazy) parameters.
     """
-    memo: dict[int, torch.Tensor] = {}
-    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
-        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+
+    def __init__(self, model: nn.Module, mode: FakeTensorMode, dtype: torch.dtype | None):
+        self._model = model
+        self._fakes: dict[int, torch.Tensor] = {}
+        for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+            if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+                raise UnsupportedModelError(
+                    f"{name} is not initialised yet; run the model once before planning it"
+                )
+            self._fakes[id(tensor)] = _fake_like(tensor, mode, dtype)
+
+    def clone(self) -> nn.Module:
+        """A new clone.
+
+        Raises:
+            UnsupportedModelError: a model that cannot be copied.
+        """
+        try:
+            return copy.deepcopy(self._model, dict[int, Any](self._fakes))
+        except Exception as error:
             raise UnsupportedModelError(
-                f"{name} is not initialised yet; run the model once before planning it"
-            )
-        memo[id(tensor)] = _fake_like(tensor, mode, dtype)
-    try:
-        return copy.deepcopy(model, memo)
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
-            "keep locks, streams and open files out of its attributes"
-        ) from error
+                f"{type(self._model).__name__} cannot be copied ({type(error).__name__}: {error}); "
+                "keep locks, streams and open files out of its attributes"
+            ) from error
 
 
 def _fake_like(
