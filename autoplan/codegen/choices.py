@@ -49,11 +49,15 @@ class Choices:
 
     @cached_property
     def _calls_of_module(self) -> Counter[str]:
-        return Counter(node.name.rpartition("/")[0] for node in self.graph.of_kind("call"))
+        return Counter(node.module for node in self.graph.of_kind("call"))
 
-    def name_of(self, node: str) -> str:
-        """A readable name for the result of a node."""
-        return variable(node, alone=self._calls_of_module[node.rpartition("/")[0]] == 1)
+    def name_of(self, name: str, inside: str = "") -> str:
+        """A readable name for the result of a node in the code of a block kind, or of the root."""
+        node = self.graph.by_name[name]
+        if node.kind != "call":
+            return "_".join(name.split(".")[-2:])
+        alone = self._calls_of_module[node.module] == 1
+        return variable(node.module, node.target.split(".")[1], inside=inside, alone=alone)
 
     def shape(self, ref: Ref, placement: Placement) -> tuple[int, ...]:
         """Shape of the tensor on one rank, for one microbatch, placed so on ``tp``.

@@ -3,7 +3,7 @@
 One class per kind of block and one for the model. Parameters are read where the model keeps them;
 ``local`` takes this rank's piece of a DTensor. Every change of placement is a call of a collective,
 named by what it does forward and backward, and results that are not whole on every rank say so
-behind the line. Values are deleted after their last use, as far as autograd does not keep them.
+behind the line. What ``del`` lets go of is memory that autograd does not keep.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from autoplan.sharding.placement import Replicate
 from autoplan.trace.graph import BatchInt, TorchValue
 
 _INDENT = "    "
+_WIDTH = 100 - 2 * len(_INDENT)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -123,11 +124,10 @@ def _body(function: Function, arguments: Sequence[Value], counts: Sequence[Value
         held = (value for s in function.statements for value in operands(s))
         first = next(iter(arguments), None) or next(held)
         yield f"device = {_operand(first)}.device"
-    last = _last_uses(function)
-    for index, statement in enumerate(function.statements):
-        yield _line(statement)
-        if last[index]:
-            yield f"del {', '.join(last[index])}"
+    for statement, dead in zip(function.statements, function.frees, strict=True):
+        yield from _lines(statement)
+        if dead:
+            yield f"del {', '.join(dead)}"
 
 
 def _needs_device(statement: Statement) -> bool:
@@ -139,28 +139,26 @@ def _needs_device(statement: Statement) -> bool:
     return any(isinstance(value, TorchValue) and value.kind == "device" for value in values)
 
 
-def _last_uses(function: Function) -> list[list[str]]:
-    """Values that the function made and that no statement after the i-th reads."""
-    kept = {value.name for value in function.outputs if isinstance(value, Value)}
-    kept |= {value.name for value in function.inputs}
-    found: list[list[str]] = [[] for _ in function.statements]
-    for index in range(len(function.statements) - 1, -1, -1):
-        statement = function.statements[index]
-        for value in (*operands(statement), *results(statement)):
-            if isinstance(value, Value) and value.name not in kept:
-                kept.add(value.name)
-                if index < len(function.statements) - 1:
-                    found[index].append(value.name)
-    return found
-
-
-def _line(statement: Statement) -> str:
+def _lines(statement: Statement) -> Iterator[str]:
+    """One assignment, with its arguments on lines of their own where it is too long."""
     outputs = results(statement)
     is_list = isinstance(statement, Call) and statement.is_list
     names = [value.name for value in outputs]
     left = _targets(names) if is_list or len(names) > 1 else names[0]
+    function, arguments = _right(statement)
     comment = _placements(outputs)
-    return f"{left} = {_right(statement)}" + (f"  # {comment}" if comment else "")
+    comment = f"  # {comment}" if comment else ""
+    line = f"{left} = {function}({', '.join(arguments)}){comment}"
+    if len(line) <= _WIDTH:
+        yield line
+        return
+    yield f"{left} = {function}({comment}"
+    inner = ", ".join(arguments)
+    if len(inner) <= _WIDTH - len(_INDENT):
+        yield f"{_INDENT}{inner}"
+    else:
+        yield from (f"{_INDENT}{argument}," for argument in arguments)
+    yield ")"
 
 
 def _placements(outputs: Sequence[Value]) -> str:
@@ -168,32 +166,33 @@ def _placements(outputs: Sequence[Value]) -> str:
     return "" if shown == [repr(Replicate())] else ", ".join(shown)
 
 
-def _right(statement: Statement) -> str:
+def _right(statement: Statement) -> tuple[str, list[str]]:
+    """The function that a statement calls, and its arguments."""
     if isinstance(statement, Call):
         return _call(statement)
     if isinstance(statement, Convert):
         arguments = [_operand(statement.source), *map(str, statement.args), "tp"]
         arguments += [f"{key}={value}" for key, value in statement.kwargs]
-        return f"{statement.function}({', '.join(arguments)})"
+        return statement.function, arguments
     if isinstance(statement, Constant):
-        dtype = f"torch.{_word(statement.output.dtype)}"
-        return f"torch.tensor({_list(statement.values)}, dtype={dtype}, device=device)"
+        dtype = f"dtype=torch.{_word(statement.output.dtype)}"
+        return "torch.tensor", [_expression(statement.values), dtype, "device=device"]
     arguments = [_operand(value) for value in statement.args]
     block = attribute(statement.path)
     if not statement.recomputed:
-        return f"{block}({', '.join(arguments)})"
-    arguments += ["use_reentrant=False", f"preserve_rng_state={statement.is_random}"]
-    return f"checkpoint({', '.join([block, *arguments])})"
+        return block, arguments
+    options = ["use_reentrant=False", f"preserve_rng_state={statement.is_random}"]
+    return "checkpoint", [block, *arguments, *options]
 
 
-def _call(statement: Call) -> str:
+def _call(statement: Call) -> tuple[str, list[str]]:
     arguments = [_expression(value) for value in statement.args]
     arguments += [f"{_word(key)}={_expression(value)}" for key, value in statement.kwargs]
     if statement.local_op is not None:
-        return f"{_word(statement.local_op)}({', '.join([*arguments, 'axis=tp'])})"
+        return _word(statement.local_op), [*arguments, "axis=tp"]
     words = [_word(part) for part in statement.target.split(".")]
     prefix = [] if words[0] == "aten" else ["torch", "ops"]
-    return f"{'.'.join(prefix + words)}({', '.join(arguments)})"
+    return ".".join(prefix + words), arguments
 
 
 def _expression(value: Expression) -> str:
@@ -204,10 +203,6 @@ def _expression(value: Expression) -> str:
     if isinstance(value, TorchValue):
         return "device" if value.kind == "device" else f"torch.{_word(value.name)}"
     return _literal(value)
-
-
-def _list(value: Expression) -> str:
-    return f"[{', '.join(map(_list, value))}]" if isinstance(value, tuple) else _expression(value)
 
 
 def _literal(value: Expression) -> str:

@@ -88,14 +88,14 @@ def _block(choices: Choices, block: Block) -> Function:
     for name, model in zip(block.parameters, first.parameters, strict=True):
         node, ref = graph.by_name[name], Ref(name)
         if node.kind == "constant":
-            scope.constant(node, _last(model))
+            scope.constant(node, choices.name_of(model))
         elif name in outside:
-            scope.input(ref, _last(model), choices.storage(name))
+            scope.input(ref, choices.name_of(model), choices.storage(name))
         else:
             path = tuple(node.target.removeprefix(f"{block.path}.").split("."))
             scope.hold(ref, path, choices.storage(name))
     for name, model in zip(block.nodes, first.nodes, strict=True):
-        scope.call(graph.by_name[name], choices.name_of(model))
+        scope.call(graph.by_name[name], choices.name_of(model, block.kind))
     return scope.function(scope.operand(ref) for ref in block.outputs)
 
 
@@ -142,7 +142,7 @@ def _root_tensors(choices: Choices, scope: Scope, needed: set[str]) -> None:
         if node.name in needed and node.kind in ("parameter", "buffer"):
             scope.hold(Ref(node.name), tuple(node.target.split(".")), choices.storage(node.name))
         elif node.name in needed and node.kind == "constant":
-            scope.constant(node, _last(node.name))
+            scope.constant(node, choices.name_of(node.name))
 
 
 def _call_block(choices: Choices, scope: Scope, block: Block, function: Function) -> None:
@@ -151,13 +151,12 @@ def _call_block(choices: Choices, scope: Scope, block: Block, function: Function
         for ref, placement in zip(block.inputs, choices.assignment.entries[block.kind], strict=True)
     ]
     args += [scope.operand(Ref(name)) for name in outside_parameters(choices, block)]
-    name = "_".join(block.path.split(".")[-2:])
     placements = [value.placement for value in function.outputs]
     scope.add(
         BlockCall(
             path=tuple(block.path.split(".")),
             args=tuple(args),
-            outputs=tuple(scope.define(list(block.outputs), name, placements)),
+            outputs=tuple(scope.define(list(block.outputs), "x", placements)),
             recomputed=block.path in choices.recomputed,
             is_random=any(is_random(choices.graph.by_name[node]) for node in block.nodes),
         )
@@ -206,7 +205,3 @@ def _in_order(choices: Choices, needed: set[str]) -> Iterator[OpNode | Block]:
 
     for node in graph.nodes:
         yield from visit(node.name)
-
-
-def _last(name: str) -> str:
-    return "_".join(name.split(".")[-2:])

@@ -25,10 +25,11 @@ class Names:
     def new(self, wanted: str) -> str:
         """``wanted`` made legal, with a number behind it if it is taken."""
         base = identifier(wanted)
+        base = f"{base}_" if base in RESERVED else base
         name, number = base, 1
         while name in self._taken:
             number += 1
-            name = f"{base}_{number}"
+            name = f"{base.rstrip('_')}_{number}"
         self._taken.add(name)
         return name
 
@@ -46,14 +47,15 @@ def class_name(path: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in parts) or "Block"
 
 
-def variable(node: str, alone: bool) -> str:
-    """What to call the result of a node named ``<module path>/<op>#<k>``.
+def variable(module: str, op: str, *, inside: str, alone: bool) -> str:
+    """What to call the result of an operator that ``module`` runs, in the code of ``inside``.
 
-    The last name of the path, with the operator unless the node is ``alone`` in its module.
+    The operator, behind the last name of its module unless that is ``inside``; the module alone
+    where it runs nothing else. Four words and more are shortened to their initials.
     """
-    module, _, op = node.rpartition("/")
+    words = [word for word in op.split("_") if word]
+    short = op.strip("_") if len(words) < 4 else "".join(word[0] for word in words)
     last = next((part for part in reversed(module.split(".")) if not part.isdigit()), "")
-    op = op.replace("#", "_").strip("_")
-    if not last:
-        return op
-    return last if alone else f"{last}_{op}"
+    if not last or module == inside:
+        return short
+    return last if alone else f"{last}_{short}"

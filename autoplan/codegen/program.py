@@ -8,7 +8,7 @@ assigning values once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autoplan.sharding.placement import Placement
 from autoplan.trace.graph import TorchValue
@@ -42,9 +42,13 @@ Expression = Operand | TorchValue | bool | int | float | str | None | tuple["Exp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """An operator on local tensors; ``is_list`` where it returns a list or tuple of tensors.
+    """An operator on local tensors.
 
-    ``local_op`` is the function of ``autoplan.runtime.ops`` that stands in for ``target``.
+    Attributes:
+        is_list: whether it returns a list or tuple of tensors.
+        views: for each output the operand whose storage it shares, or None.
+        keeps: names of the operands and outputs that autograd keeps for the backward.
+        local_op: the function of ``autoplan.runtime.ops`` that stands in for ``target``.
     """
 
     target: str
@@ -52,8 +56,9 @@ class Call:
     kwargs: tuple[tuple[str, Expression], ...]
     outputs: tuple[Value, ...]
     is_list: bool
+    views: tuple[Operand | None, ...]
+    keeps: tuple[str, ...]
     local_op: str | None = None
-    node: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,11 +99,12 @@ Statement = Call | Convert | Constant | BlockCall
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Function:
-    """Statements from ``inputs`` to ``outputs``."""
+    """Statements from ``inputs`` to ``outputs``; ``frees`` names what each leaves to delete."""
 
     inputs: tuple[Value, ...]
     statements: tuple[Statement, ...]
     outputs: tuple[Operand, ...]
+    frees: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,9 +5,10 @@ Readers of one tensor with the same port share one conversion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from autoplan.codegen.choices import Choices
+from autoplan.codegen.liveness import tidy
 from autoplan.codegen.naming import Names
 from autoplan.codegen.operators import returns_list
 from autoplan.codegen.program import (
@@ -22,7 +23,7 @@ from autoplan.codegen.program import (
     Statement,
     Value,
 )
-from autoplan.codegen.sizes import local_arguments
+from autoplan.codegen.sizes import local_arguments, local_target
 from autoplan.sharding.placement import Placement, Replicate, Shard
 from autoplan.sharding.redistribute import Conversion, conversion
 from autoplan.sharding.strategies import Port
@@ -101,24 +102,27 @@ class Scope:
     def call(self, node: OpNode, name: str) -> None:
         """Adds the operator of a node, and the conversions of what it reads."""
         strategy = self._choices.assignment.strategies[node.name]
-        operands = iter(
-            [self.read(ref, port) for ref, port in zip(node.operands, strategy.inputs, strict=True)]
-        )
+        read = [
+            self.read(ref, port) for ref, port in zip(node.operands, strategy.inputs, strict=True)
+        ]
         refs = [Ref(node.name, index) for index in range(len(node.outputs))]
         shapes = tuple(
             self._choices.shape(ref, placement)
             for ref, placement in zip(refs, strategy.outputs, strict=True)
         )
         args, kwargs = local_arguments(node, shapes, self._graph.batch)
+        operands = iter(read)
+        outputs = tuple(self.define(refs, name, strategy.outputs))
         self._statements.append(
             Call(
-                target=node.target,
+                target=local_target(node.target),
                 args=tuple(_substitute(arg, operands) for arg in args),
                 kwargs=tuple((key, _substitute(value, operands)) for key, value in kwargs),
-                outputs=tuple(self.define(refs, name, strategy.outputs)),
+                outputs=outputs,
                 is_list=returns_list(node.target),
+                views=_views(node, read),
+                keeps=_keeps(node, read, outputs),
                 local_op=strategy.local_op,
-                node=node.name,
             )
         )
 
@@ -137,8 +141,13 @@ class Scope:
 
     def function(self, outputs: Iterable[Operand]) -> Function:
         """The function as it stands, with these results."""
-        return Function(
-            inputs=tuple(self._inputs), statements=tuple(self._statements), outputs=tuple(outputs)
+        return tidy(
+            Function(
+                inputs=tuple(self._inputs),
+                statements=tuple(self._statements),
+                outputs=tuple(outputs),
+                frees=((),) * len(self._statements),
+            )
         )
 
     def _value(self, ref: Ref, name: str, placement: Placement) -> Value:
@@ -175,6 +184,23 @@ def _message(change: Conversion) -> tuple[str, tuple[int, ...], tuple[tuple[str,
     if not isinstance(shard, Shard):
         return function, (), ()
     return function, (shard.dim,), (("parts", shard.parts),) if shard.parts != 1 else ()
+
+
+def _views(node: OpNode, read: Sequence[Operand]) -> tuple[Operand | None, ...]:
+    by_ref = dict(zip(node.operands, read, strict=True))
+    bases = node.alias_of or (None,) * len(node.outputs)
+    return tuple(None if base is None else by_ref[base] for base in bases)
+
+
+def _keeps(node: OpNode, read: Sequence[Operand], outputs: Sequence[Value]) -> tuple[str, ...]:
+    """Names of the values whose storage autograd keeps because of this call."""
+    found: list[Operand] = []
+    for saved in node.saved:
+        if saved.operand is not None:
+            found.append(read[saved.operand])
+        elif saved.source is not None and saved.source.node == node.name:
+            found.append(outputs[saved.source.index])
+    return tuple(dict.fromkeys(value.name for value in found if isinstance(value, Value)))
 
 
 def _substitute(value: Arg, operands: Iterator[Operand]) -> Expression:

@@ -14,6 +14,19 @@ from autoplan.trace.graph import Arg, BatchInt, OpNode
 
 Shape = tuple[int, ...]
 
+_STRICT_VIEWS = {
+    "aten.view.default": "aten.reshape.default",
+    "aten._unsafe_view.default": "aten.reshape.default",
+}
+
+
+def local_target(target: str) -> str:
+    """The operator to run on shards: a strict view would fail on other strides than the model's.
+
+    A change of placement returns contiguous tensors, whatever the strides before.
+    """
+    return _STRICT_VIEWS.get(target, target)
+
 
 def local_arguments(
     node: OpNode, outputs: tuple[Shape, ...], batch: int

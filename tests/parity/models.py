@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 
 class Attention(nn.Module):
@@ -91,3 +92,21 @@ def initialise(model: nn.Module, dtype: torch.dtype) -> nn.Module:
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.3
         parameter.data.copy_(noise + (1.0 if parameter.dim() == 1 else 0.0))
     return model
+
+
+def gpt2() -> nn.Module:
+    """A transformers GPT-2 without dropout."""
+    config = GPT2Config(
+        vocab_size=32, n_positions=8, n_embd=16, n_layer=2, n_head=8,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config)
+
+
+def llama() -> nn.Module:
+    """A transformers Llama with two query heads per key head."""
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=16, num_key_value_heads=8, max_position_embeddings=8,
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
