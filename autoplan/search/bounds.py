@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoplan.search.candidate_costs import CandidateCosts
 from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import ROOT
-from autoplan.search.folding import CandidateCosts
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.problem import PAGE_BYTES, Problem
 from autoplan.search.recompute import RecomputeOrder
 from autoplan.search.storages import KeptStorage
+from autoplan.search.weight_terms import held_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,9 +82,7 @@ def fewest_bytes(
     for number, elements in weights.elements.items():
         each = weights.per_element[weights.trainable[number]]
         copies = folded.copies(folded.region[costs.microbatch.space.names[number]])
-        held = each.parameters + each.master_weights + each.gradients
-        held += each.optimizer_state + each.gathered_parameters
-        always += copies * min(elements) * held
+        always += copies * min(elements) * held_bytes(each)
         step += copies * min(elements) * each.optimizer_step
     backward = floor.kept_bytes[ROOT] + floor.transient_bytes
     for kind, recomputed in order.of(count).items():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from autoplan.job import Job
+from autoplan.search.candidate_costs import CandidateCosts, Recomputed
 from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import fold
-from autoplan.search.folding import CandidateCosts, Recomputed, build_problem
+from autoplan.search.folding import build_problem
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.problem import PAGE_BYTES, Problem, pages
 from autoplan.search.space import Space, build_space
@@ -60,21 +63,20 @@ class Pricing:
         """The candidate's decisions when so many blocks of each kind are recomputed."""
         return build_problem(self.costs(candidate), recomputed)
 
-    def fixed_bytes(self, dp: int) -> tuple[int, int]:
-        """Buffers, and a rank's inputs of one step."""
-        whole = self.graph.at_batch(self.job.global_batch)
-        buffers = sum(
-            meta.nbytes
-            for node in whole.nodes
-            if node.kind in ("buffer", "constant")
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """Buffers and constants, whole on every rank."""
+        stored = (node for node in self.graph.nodes if node.kind in ("buffer", "constant"))
+        return sum(meta.nbytes for node in stored for meta in node.outputs)
+
+    def input_bytes(self, dp: int) -> int:
+        """A rank's inputs of one step."""
+        samples = self.job.global_batch // dp
+        return sum(
+            meta.nbytes * samples // self.graph.batch if meta.batch_dims else meta.nbytes
+            for node in self.graph.of_kind("input")
             for meta in node.outputs
         )
-        inputs = sum(
-            meta.nbytes // (dp if meta.batch_dims else 1)
-            for node in whole.of_kind("input")
-            for meta in node.outputs
-        )
-        return buffers, inputs
 
     def _costs(self, candidate: Candidate) -> CandidateCosts:
         space = self.space(candidate.tp)
@@ -85,7 +87,8 @@ class Pricing:
             )
             self._microbatches[key] = priced, kept_storages(space, priced.sizes)
         microbatch, storages = self._microbatches[key]
-        fixed = self.cluster.device.workspace_bytes + sum(self.fixed_bytes(candidate.dp))
+        fixed = self.cluster.device.workspace_bytes + self.buffer_bytes
+        fixed += self.input_bytes(candidate.dp)
         return CandidateCosts(
             candidate=candidate,
             microbatch=microbatch,

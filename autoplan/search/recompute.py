@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autoplan.search.folding import CandidateCosts
+from autoplan.search.candidate_costs import CandidateCosts
 
 Policy = Literal["none", "full"] | None
 
