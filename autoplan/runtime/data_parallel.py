@@ -9,10 +9,11 @@ stored in float32 and lent to the program in the lower precision, forward by for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard as DShard
 
@@ -20,7 +21,7 @@ from autoplan.capabilities import ZERO_STAGES, ZeroStage
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.layout import ParameterLayout, dp_shard_dim
 from autoplan.runtime.mesh import RankMesh
-from autoplan.runtime.weights import MASTER_DTYPE, Weights
+from autoplan.runtime.weights import MASTER_DTYPE, WeightSource
 
 
 class DataParallel:
@@ -28,48 +29,35 @@ class DataParallel:
 
     Attributes:
         parameters: what the optimizer steps, by original name.
-        layouts: which piece of each this rank holds.
+        layouts: which piece of each parameter and buffer this rank holds.
         gradient_sum: of the parameters that this stage leaves whole on ``dp``.
     """
 
     def __init__(
         self,
         program: nn.Module,
-        weights: Weights,
+        source: WeightSource,
         *,
         unit_paths: Sequence[str],
         zero: int,
         mesh: RankMesh,
         compute_dtype: torch.dtype | None,
     ) -> None:
+        """Fills ``program``, made of placeholders, with weights, and shards it unit by unit."""
         self._program = program
         self._stage: ZeroStage = ZERO_STAGES[zero]
+        self._mesh = mesh
         self._compute_dtype = compute_dtype
-        dp_dims = _dp_dims(weights, mesh) if self._stage.shards_states else {}
-        whole = {
-            name: parameter
-            for name, parameter in weights.parameters.items()
-            if dp_dims.get(name) is None
-        }
-        self._lent = _slots(program, whole.values()) if compute_dtype else []
-        self.layouts = {
-            name: ParameterLayout(
-                shape=layout.shape, tp_dim=layout.tp_dim, dp_dim=dp_dims.get(name)
-            )
-            for name, layout in weights.layouts.items()
-        }
-        self.gradient_sum = GradientSum(whole.values(), mesh)
-        self.parameters = dict(weights.parameters)
-        for module, name, _ in self._lent:
-            delattr(module, name)
-        if len(whole) < len(weights.parameters):
-            placed = {
-                parameter: dim
-                for name, parameter in weights.parameters.items()
-                if (dim := dp_dims[name]) is not None
-            }
-            self._shard(placed, set(whole.values()), unit_paths, mesh)
-            self.parameters = _sharded(program, weights, whole)
+        self._lent: list[tuple[nn.Module, str, nn.Parameter]] = []
+        self._shards = self._stage.shards_states and mesh.dp > 1
+        self.layouts = _layouts(source, mesh, shards=self._shards)
+        found: dict[str, nn.Parameter] = {}
+        for path, names in _units(unit_paths, source.parameter_names):
+            found |= self._fill_unit(path, names, source)
+        self.parameters = {name: found[name] for name in source.parameter_names}
+        self.gradient_sum = GradientSum(
+            (p for name, p in self.parameters.items() if self.layouts[name].dp_dim is None), mesh
+        )
 
     def begin_forward(self) -> None:
         """Lends the whole parameters to the program in the precision it computes in."""
@@ -89,70 +77,70 @@ class DataParallel:
             if isinstance(module, FSDPModule):
                 module.reshard()
 
-    def abandon(self) -> None:
-        """Returns to a state in which a step can begin, after one that failed."""
-        self.gradient_sum.abandon()
-        if isinstance(self._program, FSDPModule):
-            self._program.reset_iter_state()
+    def _fill_unit(
+        self, path: str, names: Sequence[str], source: WeightSource
+    ) -> dict[str, nn.Parameter]:
+        """Gives one unit its weights; returns the parameters that then stand for them."""
+        weights = {name: source.parameter(name) for name in names}
+        for name, weight in weights.items():
+            module, leaf = self._slot(name)
+            if self._is_lent(name, weight):
+                delattr(module, leaf)
+                self._lent.append((module, leaf, weight))
+            else:
+                module.register_parameter(leaf, weight)
+        dims = {weight: self.layouts[name].dp_dim for name, weight in weights.items()}
+        is_root = path == ""
+        if self._shards and (is_root or any(dim is not None for dim in dims.values())):
+            self._shard(self._program.get_submodule(path), dims)
+        return {
+            name: weight if dims[weight] is None else getattr(*self._slot(name))
+            for name, weight in weights.items()
+        }
 
-    def _shard(
-        self,
-        placed: Mapping[nn.Parameter, int],
-        whole: set[nn.Parameter],
-        unit_paths: Sequence[str],
-        mesh: RankMesh,
-    ) -> None:
-        policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-        if self._compute_dtype is not None:
-            policy = MixedPrecisionPolicy(
+    def _shard(self, unit: nn.Module, dims: Mapping[nn.Parameter, int | None]) -> None:
+        is_mixed = self._compute_dtype is not None
+        fully_shard(
+            unit,
+            mesh=self._mesh.axis("dp"),
+            reshard_after_forward=not self._stage.keeps_weights,
+            shard_placement_fn=lambda weight: DShard(dims[weight] or 0),
+            mp_policy=MixedPrecisionPolicy(
                 param_dtype=self._compute_dtype,
-                reduce_dtype=MASTER_DTYPE,
+                reduce_dtype=MASTER_DTYPE if is_mixed else None,
                 cast_forward_inputs=False,
-            )
-        units = [self._program.get_submodule(path) for path in unit_paths]
-        for unit in (*units, self._program):
-            fully_shard(
-                unit,
-                mesh=mesh.axis("dp"),
-                reshard_after_forward=not self._stage.keeps_weights,
-                shard_placement_fn=lambda parameter: DShard(placed[parameter]),
-                mp_policy=policy,
-                ignored_params=whole,
-            )
-            assert isinstance(unit, FSDPModule)
-            unit.set_gradient_divide_factor(1.0)
-            unit.set_force_sum_reduction_for_comms(True)
+            ),
+            ignored_params={weight for weight, dim in dims.items() if dim is None},
+        )
+        assert isinstance(unit, FSDPModule)
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)
+
+    def _is_lent(self, name: str, weight: nn.Parameter) -> bool:
+        is_whole = self.layouts[name].dp_dim is None
+        return is_whole and self._compute_dtype is not None and weight.is_floating_point()
+
+    def _slot(self, name: str) -> tuple[nn.Module, str]:
+        """The module of the program that holds a parameter, and the attribute."""
+        owner, _, leaf = name.rpartition(".")
+        return self._program.get_submodule(owner), leaf
 
 
-def _dp_dims(weights: Weights, mesh: RankMesh) -> dict[str, int | None]:
-    if mesh.dp == 1:
-        return {}
-    dims = {}
-    for name in weights.parameters:
-        layout = weights.layouts[name]
-        dims[name] = dp_shard_dim(layout.tp_shape(mesh.tp), layout.tp_dim, mesh.dp)
-    return dims
+def _layouts(source: WeightSource, mesh: RankMesh, *, shards: bool) -> dict[str, ParameterLayout]:
+    if not shards:
+        return dict(source.layouts)
+    layouts = dict(source.layouts)
+    for name in source.parameter_names:
+        layout = layouts[name]
+        dim = dp_shard_dim(layout.tp_shape(mesh.tp), layout.tp_dim, mesh.dp)
+        layouts[name] = replace(layout, dp_dim=dim)
+    return layouts
 
 
-def _slots(
-    program: nn.Module, parameters: Iterable[nn.Parameter]
-) -> list[tuple[nn.Module, str, nn.Parameter]]:
-    """Where the program reads floating-point ``parameters``: module, attribute, parameter."""
-    wanted = {id(parameter) for parameter in parameters}
-    return [
-        (module, name, parameter)
-        for module in program.modules()
-        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
-        if id(parameter) in wanted and parameter.is_floating_point()
-    ]
-
-
-def _sharded(
-    program: nn.Module, weights: Weights, whole: Mapping[str, Tensor]
-) -> dict[str, nn.Parameter]:
-    """All parameters in the model's order, the sharded ones as FSDP2 now registers them."""
-    registered = dict(program.named_parameters(remove_duplicate=False))
-    return {
-        name: parameter if name in whole else registered[name]
-        for name, parameter in weights.parameters.items()
-    }
+def _units(paths: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The parameter names of every unit, and at last of the root (path ``""``)."""
+    rest = list(names)
+    for path in paths:
+        yield path, [name for name in rest if name.startswith(f"{path}.")]
+        rest = [name for name in rest if not name.startswith(f"{path}.")]
+    yield "", rest

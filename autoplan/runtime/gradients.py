@@ -44,34 +44,25 @@ class GradientSum:
         terms = [local(p.grad) for p in self._parameters if p.grad is not None]
         for bucket in _buckets(terms):
             _sum_bucket(bucket, self._mesh)
-        self._restore(self._aside)
-
-    def abandon(self) -> None:
-        """Drops the terms of a step that failed."""
-        if self._aside is not None:
-            for parameter in self._parameters:
-                parameter.grad = None
-            self._restore(self._aside)
-
-    def _restore(self, aside: list[Tensor | None]) -> None:
-        self._aside = None
-        for parameter, earlier in zip(self._parameters, aside, strict=True):
+        for parameter, earlier in zip(self._parameters, self._aside, strict=True):
             if earlier is None:
                 continue
             if parameter.grad is None:
                 parameter.grad = earlier
             else:
                 parameter.grad += earlier
+        self._aside = None
 
 
 def _buckets(terms: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
+    nbytes = 0
     for term in terms:
-        full = sum(other.nbytes for other in bucket) + term.nbytes > BUCKET_BYTES
-        if bucket and (full or bucket[0].dtype != term.dtype):
+        if bucket and (nbytes + term.nbytes > BUCKET_BYTES or bucket[0].dtype != term.dtype):
             yield bucket
-            bucket = []
+            bucket, nbytes = [], 0
         bucket.append(term)
+        nbytes += term.nbytes
     if bucket:
         yield bucket
 

@@ -1,4 +1,4 @@
-"""Training or evaluation: which of the two the graph was traced in is part of the program.
+"""Training or evaluation: the mode in which a graph was traced is part of the program.
 
 An operator such as dropout has its mode among its arguments, fixed at trace time. A module without
 such operators computes the same in both modes, and may be switched freely.
@@ -15,7 +15,7 @@ _MODE_FLAGS = ("train", "training", "use_input_stats")
 
 
 def mode_dependent(graph: OpGraph) -> str | None:
-    """Name of the first operator that computes otherwise in the other mode; None without one.
+    """Name of the first operator that computes otherwise in eval mode; None without one.
 
     Its schema has a mode flag or a dropout rate. A rate of 0, and a norm that keeps no running
     statistics, compute the same in both modes.

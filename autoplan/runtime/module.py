@@ -35,7 +35,7 @@ class TracedModel:
     Attributes:
         tied: groups of parameter names that are one tensor; the first is the name it goes by.
         training: the mode it was traced in.
-        mode_dependent: an operator that computes otherwise in the other mode, if there is one.
+        mode_dependent: an operator that computes otherwise in eval mode, if there is one.
     """
 
     fingerprint: str
@@ -197,13 +197,18 @@ class ParallelModule(nn.Module):
         """Switches mode where both compute the same; else only to the mode that was traced.
 
         Raises:
-            UnsupportedModelError: when an operator (dropout) has the other mode built in.
+            UnsupportedModelError: when an operator (dropout) has the training mode built in, or
+                when the model was traced in eval mode, which leaves no trace of such operators.
         """
-        if mode != self._traced.training and self._traced.mode_dependent is not None:
-            traced, asked = ("train", "eval") if self._traced.training else ("eval", "train")
+        if mode and not self._traced.training:
             raise UnsupportedModelError(
-                f"{self._traced.mode_dependent} was traced in {traced} mode, which is part of the "
-                f"program: trace the model anew in {asked} mode to run it so"
+                "the model was traced in eval mode, so the program lacks what only training does "
+                "(dropout): call model.train() before it is traced"
+            )
+        if not mode and self._traced.training and self._traced.mode_dependent is not None:
+            raise UnsupportedModelError(
+                f"{self._traced.mode_dependent} was traced in training mode, which is part of the "
+                "program: trace the model in eval mode to evaluate it"
             )
         self.training = mode
         return self

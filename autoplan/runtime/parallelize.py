@@ -18,7 +18,7 @@ from autoplan.runtime.data_parallel import DataParallel
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
-from autoplan.runtime.weights import place_weights
+from autoplan.runtime.weights import WeightSource
 from autoplan.trace.graph import OpGraph
 
 
@@ -46,16 +46,17 @@ def parallelize(
     _check_same_plan(plan, mesh)
     emitted = emit_program(graph, plan)
     _check_precision(emitted, compute_dtype, plan)
-    weights = place_weights(model, emitted, mesh, compute_dtype)
+    source = WeightSource(model, emitted, mesh, compute_dtype)
+    buffers = {name: source.buffer(name) for name in emitted.buffers}
     program = build_module(
         emitted,
-        weights.parameters.__getitem__,
-        weights.buffers.__getitem__,
+        source.placeholder,
+        buffers.__getitem__,
         {name: axis_group(mesh, name) for name in ("dp", "tp")},
     )
     data_parallel = DataParallel(
         program,
-        weights,
+        source,
         unit_paths=emitted.unit_paths,
         zero=plan.zero,
         mesh=mesh,
@@ -67,7 +68,7 @@ def parallelize(
         plan=plan,
         mesh=mesh,
         data_parallel=data_parallel,
-        buffers=weights.buffers,
+        buffers=buffers,
         traced=TracedModel(
             fingerprint=graph.fingerprint,
             tied=graph.tied,

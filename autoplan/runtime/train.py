@@ -22,39 +22,40 @@ Inputs = tuple[Tensor, ...]
 
 
 class Trainer:
-    """Runs the emitted program on microbatches; all losses are of the global batch."""
+    """Runs the emitted program on microbatches; all losses are of the global batch.
+
+    A step that fails midway leaves gradients that are neither summed nor gone, in places that only
+    PyTorch knows; every later call is then refused.
+    """
 
     def __init__(self, program: nn.Module, data_parallel: DataParallel, mesh: RankMesh) -> None:
         self._program: Any = program
         self._data_parallel = data_parallel
         self._mesh = mesh
+        self._is_running = False
 
     def step(self, microbatches: Sequence[Inputs]) -> Tensor:
         """Adds the gradients of the global loss to ``.grad`` and returns the loss, detached."""
+        self._begin()
         counts = self._counts(microbatches)
-        sums = self._data_parallel.gradient_sum
-        sums.open()
-        try:
-            total = torch.zeros((), device=self._mesh.device)
-            for index, inputs in enumerate(microbatches):
-                is_last = index == len(microbatches) - 1
-                self._data_parallel.begin_microbatch(is_last=is_last)
-                self._data_parallel.begin_forward()
-                term = self._program(*inputs, counts=counts)
-                term.backward()
-                total = total + _widened(term)
-        except BaseException:
-            self._data_parallel.abandon()
-            raise
-        sums.close()
+        self._data_parallel.gradient_sum.open()
+        total = torch.zeros((), device=self._mesh.device)
+        for index, inputs in enumerate(microbatches):
+            self._data_parallel.begin_microbatch(is_last=index == len(microbatches) - 1)
+            term = self._forward(inputs, counts)
+            term.backward()
+            total = total + _widened(term)
+        self._data_parallel.gradient_sum.close()
+        self._is_running = False
         return self._mesh.sum_over_dp(total)
 
     def loss(self, inputs: Inputs) -> Tensor:
         """The global loss of one microbatch, whose ``backward()`` gives what ``step`` does."""
+        self._begin()
         counts = self._counts([inputs])
         self._data_parallel.begin_microbatch(is_last=True)
-        self._data_parallel.begin_forward()
-        term = self._program(*inputs, counts=counts)
+        term = self._forward(inputs, counts)
+        self._is_running = False
         if self._mesh.dp == 1:
             return term
         return _GlobalLoss.apply(term, self._data_parallel, self._mesh)
@@ -62,13 +63,26 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, microbatches: Sequence[Inputs]) -> Tensor:
         """The global loss, without gradients."""
+        self._begin()
         counts = self._counts(microbatches)
         total = torch.zeros((), device=self._mesh.device)
         for inputs in microbatches:
-            self._data_parallel.begin_forward()
-            total = total + _widened(self._program(*inputs, counts=counts))
+            total = total + _widened(self._forward(inputs, counts))
         self._data_parallel.free_gathered()
+        self._is_running = False
         return self._mesh.sum_over_dp(total)
+
+    def _begin(self) -> None:
+        if self._is_running or self._data_parallel.gradient_sum.is_open:
+            raise RuntimeError(
+                "an earlier step failed midway, and its gradients are lost: build the module anew "
+                "and load a checkpoint"
+            )
+        self._is_running = True
+
+    def _forward(self, inputs: Inputs, counts: Inputs) -> Tensor:
+        self._data_parallel.begin_forward()
+        return self._program(*inputs, counts=counts)
 
     def _counts(self, microbatches: Sequence[Inputs]) -> Inputs:
         with torch.no_grad():

@@ -8,7 +8,6 @@ ordinary tensor. In a mixed precision plan the stored weights are float32.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -26,46 +25,80 @@ from autoplan.sharding.placement import Shard
 MASTER_DTYPE = torch.float32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """The stored tensors of this rank by original name, and how each is laid out."""
+class WeightSource:
+    """Hands out this rank's ``tp`` pieces of rank 0's weights and buffers, one tensor at a time.
 
-    parameters: dict[str, nn.Parameter]
-    buffers: dict[str, Tensor]
-    layouts: dict[str, ParameterLayout]
+    Every rank must ask for the same tensors in the same order. Between calls only what was handed
+    out takes memory, so that a model whose whole weights do not fit a device can be sharded unit
+    by unit.
 
-
-def place_weights(
-    model: nn.Module, emitted: Emitted, mesh: RankMesh, compute_dtype: torch.dtype | None
-) -> Weights:
-    """This rank's pieces of the weights and buffers of rank 0's ``model``.
-
-    Args:
-        compute_dtype: of a mixed precision plan; the floating-point weights are then stored in
-            float32. None keeps every weight's own dtype.
-
-    Raises:
-        PlanError: when the model lacks a tensor or has another shape, or rank 0's is on ``meta``.
+    Attributes:
+        layouts: how every parameter and buffer is laid out over ``tp``, by original name.
     """
-    own_parameters = dict(model.named_parameters(remove_duplicate=False))
-    own_buffers = dict(model.named_buffers(remove_duplicate=False))
-    parameters, layouts = {}, {}
-    for name, stored in emitted.parameters.items():
-        source = _find(own_parameters, name, stored)
-        mixed = compute_dtype is not None and source.is_floating_point()
-        whole = _from_rank_0(source, name, mesh, MASTER_DTYPE if mixed else source.dtype)
-        layouts[name] = ParameterLayout(shape=stored.meta.shape, tp_dim=_tp_dim(stored, mesh))
-        parameters[name] = nn.Parameter(
-            _piece(whole, layouts[name], mesh), requires_grad=source.requires_grad
-        )
-    buffers = {}
-    for name, stored in emitted.buffers.items():
-        source = _find(own_buffers, name, stored)
-        mixed = compute_dtype is not None and source.is_floating_point()
-        dtype = getattr(torch, stored.meta.dtype) if mixed else source.dtype
-        layouts[name] = ParameterLayout(shape=stored.meta.shape, tp_dim=_tp_dim(stored, mesh))
-        buffers[name] = _piece(_from_rank_0(source, name, mesh, dtype), layouts[name], mesh)
-    return Weights(parameters=parameters, buffers=buffers, layouts=layouts)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        emitted: Emitted,
+        mesh: RankMesh,
+        compute_dtype: torch.dtype | None,
+    ) -> None:
+        """Checks the model against the program.
+
+        Args:
+            compute_dtype: of a mixed precision plan; the floating-point weights are then stored in
+                float32. None keeps every weight's own dtype.
+
+        Raises:
+            PlanError: when the model lacks a tensor or has another shape.
+        """
+        self._emitted = emitted
+        self._mesh = mesh
+        self._is_mixed = compute_dtype is not None
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        buffers = dict(model.named_buffers(remove_duplicate=False))
+        self._parameters = {
+            name: _find(parameters, name, stored) for name, stored in emitted.parameters.items()
+        }
+        self._buffers = {
+            name: _find(buffers, name, stored) for name, stored in emitted.buffers.items()
+        }
+        self.layouts = {
+            name: ParameterLayout(shape=stored.meta.shape, tp_dim=_tp_dim(stored, mesh))
+            for name, stored in (*emitted.parameters.items(), *emitted.buffers.items())
+        }
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(self._parameters)
+
+    def parameter(self, name: str) -> nn.Parameter:
+        """This rank's piece of a weight.
+
+        Raises:
+            PlanError: when rank 0's is on ``meta``.
+        """
+        source = self._parameters[name]
+        dtype = MASTER_DTYPE if self._is_mixed and source.is_floating_point() else source.dtype
+        return nn.Parameter(self._piece(name, source, dtype), requires_grad=source.requires_grad)
+
+    def placeholder(self, name: str) -> nn.Parameter:
+        """Stands in for a weight that is yet to be handed out; takes no memory."""
+        return nn.Parameter(self._parameters[name].to("meta"), requires_grad=False)
+
+    def buffer(self, name: str) -> Tensor:
+        """This rank's piece of a buffer, in the dtype that the program reads.
+
+        Raises:
+            PlanError: when rank 0's is on ``meta``.
+        """
+        source = self._buffers[name]
+        mixed = self._is_mixed and source.is_floating_point()
+        traced = getattr(torch, self._emitted.buffers[name].meta.dtype)
+        return self._piece(name, source, traced if mixed else source.dtype)
+
+    def _piece(self, name: str, source: Tensor, dtype: torch.dtype) -> Tensor:
+        return _piece(_from_rank_0(source, name, self._mesh, dtype), self.layouts[name], self._mesh)
 
 
 def _find(own: Mapping[str, Tensor], name: str, stored: StoredTensor) -> Tensor:

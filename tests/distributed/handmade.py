@@ -181,10 +181,12 @@ def make_net(cell: Cell, seed: int = 0) -> Net:
     return Net(cell.hidden).to(cell.dtype)
 
 
-def parallel_net(cell: Cell, seed: int = 0) -> ParallelModule:
+def parallel_net(cell: Cell, seed: int = 0, frozen: tuple[str, ...] = ()) -> ParallelModule:
     """``Net`` in parallel; ranks other than 0 start from other weights, which must not count."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     model = make_net(cell, seed + 100 * rank)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.startswith(frozen) if frozen else True)
     plan = make_plan(
         "net",
         global_batch=BATCH,

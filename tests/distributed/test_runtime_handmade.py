@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.errors import PlanError
+from autoplan.runtime import data_parallel
 from tests.distributed.handmade import BATCH, Cell, make_net, net_batch, parallel_net
 from tests.distributed.harness import run_outcomes, run_ranks
 from tests.distributed.parity import assert_parity, full
@@ -152,7 +156,7 @@ def compare_mixed_precision(rank: int, cells: list[Cell]) -> list[tuple[float, f
     return found
 
 
-@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_bf16_computes_low_and_keeps_float32(mesh):
     dp, tp = mesh
     cells = [
@@ -202,19 +206,77 @@ def test_loader_sampler_and_scheduler():
     assert run_ranks(load_data, 2) == [pytest.approx(losses, rel=1e-9)] * 2
 
 
-def recover(rank: int) -> None:
-    """A step that fails on all ranks leaves the module able to run the next one."""
-    cell = Cell(dp=2, zero=3, num_microbatches=2)
+def fail_then_go_on(rank: int) -> None:
+    cell = Cell(dp=2, zero=1, num_microbatches=2)
     pm = parallel_net(cell)
     batch = pm.shard_batch(net_batch(BATCH, cell.dtype))
+    wrong = batch["labels"].clone()
+    wrong[-2:] = 1000
     with pytest.raises(IndexError):
-        pm.train_step(batch | {"labels": batch["labels"] + 1000})
-    expected = make_net(cell)(**net_batch(BATCH, cell.dtype))
-    assert pm.train_step(batch).item() == pytest.approx(expected.item(), rel=1e-9)
+        pm.train_step(batch | {"labels": wrong})
+    with pytest.raises(RuntimeError, match="an earlier step failed midway"):
+        pm.train_step(batch)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="an earlier step failed midway"):
+        pm(**batch)
 
 
-def test_a_failed_step_does_not_spoil_the_next():
-    run_ranks(recover, 2)
+def test_a_failed_step_is_never_added_to_the_next():
+    run_ranks(fail_then_go_on, 2)
+
+
+def fail_in_backward(rank: int) -> None:
+    pm = parallel_net(Cell(dp=2))
+    batch = pm.shard_batch(net_batch(BATCH, torch.float64))
+    loss = pm(**batch)
+    parameter = next(pm.parameters())
+    handle = parameter.register_hook(lambda grad: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        loss.backward()
+    handle.remove()
+    with pytest.raises(RuntimeError, match="an earlier step failed midway"):
+        pm(**batch)
+
+
+def test_a_failed_backward_is_never_added_to_the_next():
+    run_ranks(fail_in_backward, 2)
+
+
+def freeze(rank: int) -> None:
+    for zero, num_microbatches in ((0, 1), (1, 2), (3, 2)):
+        cell = Cell(2, 2, zero, num_microbatches)
+        model = make_net(cell)
+        pm = parallel_net(cell, frozen=("blocks.0.up", "head.bias"))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(not name.startswith(("blocks.0.up", "head.bias")))
+        got = train_parallel(pm, batches_of(cell), make_optimizer("adamw", pm.parameters()))
+        optimizer = make_optimizer("adamw", model.parameters())
+        check_equal(got, train_alone(model, batches_of(cell), optimizer), cell.dtype)
+
+
+def test_frozen_parameters():
+    run_ranks(freeze, 4)
+
+
+def largest_resident(rank: int) -> int:
+    """Most elements of whole weights that were there at once while the module was built."""
+    seen = []
+
+    def watch(unit, **options):
+        whole = [p for p in seen_from(unit) if not isinstance(p, DTensor)]
+        seen.append(sum(p.numel() for p in whole))
+        return fully_shard(unit, **options)
+
+    def seen_from(unit):
+        return [p for p in unit.parameters() if not p.is_meta]
+
+    with mock.patch.object(data_parallel, "fully_shard", watch):
+        parallel_net(Cell(dp=2, zero=3))
+    return max(seen)
+
+
+def test_weights_come_unit_by_unit():
+    block = sum(p.numel() for p in make_net(Cell()).blocks[0].parameters())
+    assert run_ranks(largest_resident, 2) == [block] * 2
 
 
 def wrong_world(rank: int) -> None:
