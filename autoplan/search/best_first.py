@@ -22,11 +22,13 @@ from dataclasses import dataclass, field, replace
 from autoplan.search.bounds import (
     ActivationFloor,
     activation_floor,
+    fewest_bytes,
     fewest_recomputed,
     fewest_seconds,
     recompute_s,
 )
 from autoplan.search.candidates import Candidate
+from autoplan.search.found import Found
 from autoplan.search.ilp import RELATIVE_GAP, solve
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import Node, Problem, Solution, memory_of, time_of
@@ -34,19 +36,9 @@ from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
 
 TOLERANCE = RELATIVE_GAP
 
+RUNNER_UP_TRIES = 4
+
 Progress = Callable[[int, int, float | None], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """A plan in the terms of the search: a candidate, a count of recomputed blocks, choices."""
-
-    candidate: Candidate
-    count: int
-    recomputed: dict[str, int]
-    choices: tuple[int, ...]
-    time_s: float
-    memory_pages: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,15 +88,26 @@ class BestFirst:
         for tp in dict.fromkeys(candidate.tp for candidate in self.candidates):
             self._ask(fewest_seconds(self._model(tp)), family=tp)
         while self._open:
-            question = heapq.heappop(self._open)
-            if question.bound_s >= self.best_s * (1 - TOLERANCE):
-                self.proven_s = min(self.proven_s, question.bound_s)
+            if self._open[0].bound_s >= self.best_s * (1 - TOLERANCE):
+                self.proven_s = min(self.proven_s, self._open[0].bound_s)
                 break
-            self._answer(question)
+            self._answer(heapq.heappop(self._open))
             self._report()
         return Outcome(
             best=self.best, bound_s=min(self.proven_s, self.best_s), by_tp=dict(self.by_tp)
         )
+
+    def settle(self, tp: int) -> Found | None:
+        """A good plan of one degree, also where the search had no need to look."""
+        for _ in range(RUNNER_UP_TRIES):
+            waiting = [q for q in self._open if tp in (q.family, q.candidate and q.candidate.tp)]
+            known = self.by_tp.get(tp)
+            if not waiting or (known and min(waiting).bound_s >= known.time_s):
+                break
+            question = min(waiting)
+            self._open.remove(question)
+            self._answer(question)
+        return self.by_tp.get(tp)
 
     @property
     def best(self) -> Found | None:
@@ -126,10 +129,10 @@ class BestFirst:
         problem = self.pricing.problem(candidate, self.order(candidate).of(count))
         return problem if limited else replace(problem, limit_pages=None)
 
-    def evaluate(self, candidate: Candidate, count: int, choices: tuple[int, ...]) -> Found | None:
-        """The plan with these choices, None when it does not fit."""
+    def found(self, candidate: Candidate, count: int, choices: tuple[int, ...]) -> Found:
+        """The plan with these choices, whether it fits or not."""
         problem = self.problem(candidate, count)
-        found = Found(
+        return Found(
             candidate=candidate,
             count=count,
             recomputed=self.order(candidate).of(count),
@@ -137,12 +140,14 @@ class BestFirst:
             time_s=time_of(problem, choices),
             memory_pages=memory_of(problem, choices),
         )
-        assert problem.limit_pages is not None
-        return found if found.memory_pages <= problem.limit_pages else None
+
+    def fits(self, found: Found) -> bool:
+        """Whether a plan stays within the memory limit."""
+        return found.memory_pages <= self.pricing.limit_pages
 
     def offer(self, found: Found | None) -> None:
-        """Keeps a plan if it is the best of its degree so far."""
-        if found is None or found.time_s == math.inf:
+        """Keeps a plan if it fits and is the best of its degree so far."""
+        if found is None or found.time_s == math.inf or not self.fits(found):
             return
         known = self.by_tp.get(found.candidate.tp)
         if known is None or found.time_s < known.time_s:
@@ -207,6 +212,12 @@ class BestFirst:
             self._floors[key] = activation_floor(costs.microbatch, costs.storages)
         return self._floors[key]
 
+    def fewest_bytes(self, candidate: Candidate) -> float:
+        """No plan of the candidate takes less memory."""
+        order, floor = self.order(candidate), self._floor(candidate)
+        most = order.counts(self.policy)[1]
+        return fewest_bytes(self.pricing.costs(candidate), floor, order, most)
+
     def fewest(self, candidate: Candidate) -> int | None:
         """Fewest recomputed blocks with which the candidate could fit; None if it cannot."""
         order = self.order(candidate)
@@ -226,7 +237,7 @@ class BestFirst:
             return
         most = self.order(candidate).counts(self.policy)[1]
         fitting = self._fitting(candidate, solution, count, most)
-        found = None if fitting is None else self.evaluate(candidate, fitting, solution.choices)
+        found = None if fitting is None else self.found(candidate, fitting, solution.choices)
         self.offer(found)
         if found is not None and fitting == count:
             self.proven_s = min(self.proven_s, solution.bound_s)
@@ -240,17 +251,17 @@ class BestFirst:
         self, candidate: Candidate, solution: Solution, fewest: int, most: int
     ) -> int | None:
         """The smallest count with which these choices fit: more blocks never take more memory."""
-        if self.evaluate(candidate, fewest, solution.choices) is not None:
+        if self.fits(self.found(candidate, fewest, solution.choices)):
             return fewest
-        if self.evaluate(candidate, most, solution.choices) is None:
+        if not self.fits(self.found(candidate, most, solution.choices)):
             return None
         low, high = fewest + 1, most
         while low < high:
             middle = (low + high) // 2
-            if self.evaluate(candidate, middle, solution.choices) is None:
-                low = middle + 1
-            else:
+            if self.fits(self.found(candidate, middle, solution.choices)):
                 high = middle
+            else:
+                low = middle + 1
         return high
 
     def _range(self, candidate: Candidate, counts: range, bound_s: float) -> None:
@@ -269,7 +280,7 @@ class BestFirst:
             count = high
         if solution is None:
             return
-        self.offer(self.evaluate(candidate, count, solution.choices))
+        self.offer(self.found(candidate, count, solution.choices))
         self.proven_s = min(self.proven_s, solution.bound_s)
         if count + 1 < counts.stop:
             order, floor = self.order(candidate), self._floor(candidate)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from autoplan.search.linear_program import LinearProgram
 from autoplan.search.problem import Overlap, Problem, Solution, Tensor, memory_of, time_of
@@ -44,13 +45,33 @@ def solve(problem: Problem, *, relative_gap: float = RELATIVE_GAP) -> Solution |
     if found is None:
         return None
     values, bound = found
-    choices = tuple(max(range(len(s)), key=lambda c: values[s[c]]) for s in program.taken)
+    choices = program.choices(values)
     time_s = time_of(problem, choices)
     return Solution(
         choices=choices,
         time_s=time_s,
         memory_pages=memory_of(problem, choices),
         bound_s=min(problem.fixed_s + bound * TIME_UNIT_S, time_s),
+    )
+
+
+def solve_memory(problem: Problem) -> Solution | None:
+    """The assignment with the fewest pages, whatever its time and the limit.
+
+    None when conversions allow no assignment at all. ``bound_s`` means nothing here.
+    """
+    unlimited = replace(problem, limit_pages=None, overlaps=())
+    program = _Program(unlimited, integer=True)
+    program.minimise_memory(unlimited)
+    found = program.linear.minimise(relative_gap=RELATIVE_GAP)
+    if found is None:
+        return None
+    choices = program.choices(found[0])
+    return Solution(
+        choices=choices,
+        time_s=time_of(problem, choices),
+        memory_pages=memory_of(problem, choices),
+        bound_s=0.0,
     )
 
 
@@ -87,9 +108,22 @@ class _Program:
         for tensor in problem.tensors:
             self._tensor(tensor)
         if problem.limit_pages is not None:
-            self._memory(problem, problem.limit_pages)
+            for moment in self._moments(problem):
+                upper = float(problem.limit_pages - problem.fixed_pages)
+                self.linear.row(moment, upper=upper)
         for overlap in problem.overlaps:
             self._overlap(overlap)
+
+    def choices(self, values: Sequence[float]) -> tuple[int, ...]:
+        """The assignment that values of the variables mean."""
+        return tuple(max(range(len(s)), key=lambda c: values[s[c]]) for s in self.taken)
+
+    def minimise_memory(self, problem: Problem) -> None:
+        """Makes the pages of the worse moment the objective, in place of the time."""
+        self.linear.cost[:] = [0.0] * len(self.linear.cost)
+        pages = self.linear.variable(cost=1.0)
+        for moment in self._moments(problem):
+            self.linear.row([*moment, (-1.0, pages)], upper=0.0)
 
     def _tensor(self, tensor: Tensor) -> None:
         """Flows of every use, and their conversions, paid once for each pair of classes."""
@@ -131,26 +165,25 @@ class _Program:
             self.linear.row([(1.0, shared), (-1.0, variable)], lower=0.0)
         return shared
 
-    def _memory(self, problem: Problem, limit: int) -> None:
-        """The limit at both moments: the backward, and the optimizer's step."""
+    def _moments(self, problem: Problem) -> tuple[_Terms, _Terms]:
+        """Pages at both moments: the backward, and the optimizer's step."""
         groups: dict[str, _Terms] = defaultdict(list)
+        backward = list(self.kept)
         for storage in problem.storages:
             held = self._held(storage.holders)
-            self.kept += [(storage.kept_pages, x) for x in held]
+            backward += [(storage.kept_pages, x) for x in held]
             groups[storage.group] += [(storage.transient_pages, x) for x in held]
-        peaks = [self._transient(problem, groups)]
+        backward.append((1.0, self._transient(problem, groups)))
         for peak in problem.peaks:
-            peaks.append(self._largest([self._weighted(group) for group in peak.groups]))
+            largest = self._largest([self._weighted(group) for group in peak.groups])
+            backward.append((1.0, largest))
         always = self._weighted(
             (v, [c.memory_pages for c in node.choices]) for v, node in enumerate(problem.nodes)
         )
         step = self._weighted(
             (v, [c.step_pages for c in node.choices]) for v, node in enumerate(problem.nodes)
         )
-        upper = float(limit - problem.fixed_pages)
-        self.linear.row([*always, *self.kept, *((1.0, peak) for peak in peaks)], upper=upper)
-        if any(weight for weight, _ in step):
-            self.linear.row([*always, *step], upper=upper)
+        return [*always, *backward], [*always, *step]
 
     def _transient(self, problem: Problem, groups: dict[str, _Terms]) -> int:
         """Pages of the largest operator at work or block recomputed.

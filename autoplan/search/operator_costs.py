@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
 from autoplan.search.space import Link, Space
@@ -19,7 +20,7 @@ from autoplan.sharding.placement import Placement, local_fraction
 from autoplan.sharding.redistribute import Message, conversion, is_possible, messages
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
-from cost_models.collectives import collective_s
+from cost_models.collectives import CollectiveKind, collective_s
 from cost_models.compute import OpWork, WorkKind, op_s
 from hardware_profiles.spec import ClusterSpec
 
@@ -167,7 +168,9 @@ class _Pricer:
 
     def _sent_s(self, sent: tuple[Message, ...]) -> float:
         return sum(
-            collective_s(kind, nbytes, self.space.tp, self.ranks_per_node, self.cluster)
+            collective_s(
+                cast(CollectiveKind, kind), nbytes, self.space.tp, self.ranks_per_node, self.cluster
+            )
             for kind, nbytes in sent
         )
 

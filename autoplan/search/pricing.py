@@ -33,6 +33,7 @@ class Pricing:
             precision=job.precision, optimizer=job.optimizer, gpus_per_node=job.gpus_per_node
         )
         self.limit_bytes = int(cluster.device.memory_bytes * (1 - job.memory_margin))
+        self.limit_pages = self.limit_bytes // PAGE_BYTES
         self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
         self._spaces: dict[int, Space] = {}
         self._microbatches: dict[
@@ -95,6 +96,6 @@ class Pricing:
             storages=storages,
             weights=weight_costs(space, candidate, self.training, self.cluster),
             fixed_pages=pages(fixed),
-            limit_pages=self.limit_bytes // PAGE_BYTES,
+            limit_pages=self.limit_pages,
             overlap_efficiency=self.cluster.overlap_efficiency,
         )

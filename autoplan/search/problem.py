@@ -170,15 +170,20 @@ def memory_of(problem: Problem, choices: Sequence[int]) -> int:
     taken = [node.choices[c] for node, c in zip(problem.nodes, choices, strict=True)]
     always = problem.fixed_pages + sum(choice.memory_pages for choice in taken)
     backward = sum(s.kept_pages for s in held_storages(problem, choices))
-    backward += sum(
+    backward += copies_of(problem, choices)
+    backward += transient_of(problem, choices)
+    backward += sum(peak_of(peak, choices) for peak in problem.peaks)
+    return always + max(backward, sum(choice.step_pages for choice in taken))
+
+
+def copies_of(problem: Problem, choices: Sequence[int]) -> int:
+    """Pages of the converted copies that stay."""
+    return sum(
         tensor.copy_pages[q][p]
         for tensor in problem.tensors
         if tensor.copy_pages
         for q, p in used_pairs(tensor, choices)
     )
-    backward += transient_of(problem, choices)
-    backward += sum(peak_of(peak, choices) for peak in problem.peaks)
-    return always + max(backward, sum(choice.step_pages for choice in taken))
 
 
 def held_storages(problem: Problem, choices: Sequence[int]) -> tuple[Storage, ...]:

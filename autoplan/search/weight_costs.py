@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from autoplan.capabilities import ZERO_STAGES, ZeroStage
 from autoplan.search.candidates import Candidate
-from autoplan.search.folded_graph import ROOT
 from autoplan.search.operator_costs import dp_ranks_per_node
 from autoplan.search.space import Space
 from autoplan.sharding.placement import local_fraction
@@ -130,9 +129,7 @@ class _Sender:
     elements: dict[int, tuple[float, ...]]
 
     def seconds(self, kind: CollectiveKind, nbytes: float) -> float:
-        dp, tp = self.candidate.dp, self.candidate.tp
-        per_node = dp_ranks_per_node(dp, tp, self.training.gpus_per_node)
-        return collective_s(kind, nbytes, dp, per_node, self.cluster)
+        return dp_collective_s(kind, nbytes, self.candidate, self.training, self.cluster)
 
     def units(
         self, kind: CollectiveKind, element_bytes: int, parameters: tuple[int, ...]
@@ -172,6 +169,13 @@ class _Sender:
         return nbytes / BUCKET_BYTES * self.seconds("all_reduce", BUCKET_BYTES)
 
 
-def unit_copies(space: Space, region: str) -> int:
-    """How many units a region stands for."""
-    return 1 if region == ROOT else space.folded.copies(region)
+def dp_collective_s(
+    kind: CollectiveKind,
+    nbytes: float,
+    candidate: Candidate,
+    training: Training,
+    cluster: ClusterSpec,
+) -> float:
+    """Seconds of one collective of a candidate over its ``dp`` axis."""
+    per_node = dp_ranks_per_node(candidate.dp, candidate.tp, training.gpus_per_node)
+    return collective_s(kind, nbytes, candidate.dp, per_node, cluster)

@@ -1,0 +1,88 @@
+"""Why nothing fits, and the nearest change that does, proven by a solve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from autoplan.errors import InfeasibleError, PlanError
+from autoplan.job import Job
+from autoplan.search.best_first import BestFirst
+from autoplan.search.candidates import enumerate_candidates
+from autoplan.search.found import Found
+from autoplan.search.ilp import solve_memory
+from autoplan.search.memory import largest_category, memory_of_plan
+from autoplan.search.pricing import Pricing
+
+_GIB = 2**30
+_CANDIDATES_TRIED = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Change:
+    """Another job that may fit, and how to say so."""
+
+    job: Job
+    words: str
+
+
+def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
+    """The error for a job of which no candidate fits."""
+    least = _least_memory(pricing, mixing)
+    assert least is not None
+    memory = memory_of_plan(pricing, least)
+    over = memory.total - pricing.limit_bytes
+    name, largest = largest_category(memory)
+    cure = next((c.words for c in _changes(pricing, mixing) if _fits(pricing, c.job, mixing)), None)
+    advice = cure or "none of the usual changes helps: use devices with more memory"
+    return InfeasibleError(
+        f"no plan fits: the smallest needs {memory.total / _GIB:.1f} GiB on each GPU, "
+        f"{over / _GIB:.1f} GiB more than the {pricing.limit_bytes / _GIB:.1f} GiB there are "
+        f"({name}: {largest / _GIB:.1f} GiB); {advice}"
+    )
+
+
+def _least_memory(pricing: Pricing, mixing: tuple[str, ...]) -> Found | None:
+    """The plan with the least memory among the candidates with the lowest bounds of it."""
+    candidates = enumerate_candidates(
+        pricing.graph, pricing.job, mixing=mixing, strategies_of=pricing.strategies_of
+    )
+    search = BestFirst(pricing, candidates, pricing.job.pins.recompute)
+    ranked = sorted(candidates, key=search.fewest_bytes)[:_CANDIDATES_TRIED]
+    found = [
+        search.found(candidate, count, solution.choices)
+        for candidate in ranked
+        for count in {*search.order(candidate).counts(pricing.job.pins.recompute)}
+        if (solution := solve_memory(search.problem(candidate, count))) is not None
+    ]
+    return min(found, key=lambda plan: plan.memory_pages, default=None)
+
+
+def _fits(pricing: Pricing, job: Job, mixing: tuple[str, ...]) -> bool:
+    changed = Pricing(pricing.graph, job, pricing.cluster)
+    try:
+        least = _least_memory(changed, mixing)
+    except PlanError:
+        return False
+    return least is not None and least.memory_pages <= changed.limit_pages
+
+
+def _changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[_Change]:
+    """Changes from the nearest to the farthest: pins first, then more nodes, then less work."""
+    job = pricing.job
+    for name in ("recompute", "zero", "microbatch", "tp", "dp"):
+        value = getattr(job.pins, name)
+        if value is not None:
+            freed = replace(job, pins=replace(job.pins, **{name: None}))
+            yield _Change(job=freed, words=f"without the pin {name}={value} it fits")
+    nodes = 2 * job.nodes
+    while nodes <= pricing.cluster.max_nodes and job.pins.tp is None and job.pins.dp is None:
+        more = replace(job, nodes=nodes)
+        yield _Change(job=more, words=f"it fits on {nodes} nodes ({more.world_size} GPUs)")
+        nodes *= 2
+    batch = job.global_batch // 2 if mixing else 0
+    while batch:
+        yield _Change(
+            job=replace(job, global_batch=batch), words=f"it fits with a global batch of {batch}"
+        )
+        batch //= 2

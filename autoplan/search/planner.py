@@ -1,0 +1,136 @@
+"""From a graph, a job and a cluster to a plan with its estimate, its proof and its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoplan.job import Job
+from autoplan.plan import Alternative, MeshPlan, Plan, SearchRecord
+from autoplan.search.best_first import BestFirst, Outcome
+from autoplan.search.best_first import Progress as BoundProgress
+from autoplan.search.candidates import admissible_tp, enumerate_candidates
+from autoplan.search.estimate import estimate_of
+from autoplan.search.found import Found
+from autoplan.search.infeasible import explain
+from autoplan.search.pricing import Pricing
+from autoplan.search.recipes import best_of, standard_recipes
+from autoplan.search.rivals import alternative
+from autoplan.sharding.assignment import regions_of
+from autoplan.sharding.batch import batch_layout
+from autoplan.trace.graph import OpGraph
+from hardware_profiles.spec import ClusterSpec
+
+Progress = Callable[[float, str], None]
+
+SPACE = (
+    "all dp x tp meshes whose tp splits every heavy operator, ZeRO 0-3, all microbatches that "
+    "divide the batch, the first n blocks of each kind recomputed (kinds in turn), and for each "
+    "operator, parameter and block input one placement on tp, equal in all blocks of a kind"
+)
+
+
+def plan_job(
+    graph: OpGraph, job: Job, cluster: ClusterSpec, progress: Progress | None = None
+) -> Plan:
+    """The fastest plan that fits.
+
+    Args:
+        graph: the model, at any batch.
+        job: what to train, on how many devices; its pins are honoured.
+        cluster: the profile that ``job.cluster`` names.
+        progress: called with the fraction done and what is known so far.
+
+    Raises:
+        PlanError: pins, batch and devices do not go together.
+        InfeasibleError: nothing fits the memory.
+    """
+    mixing = batch_layout(graph).mixing
+    pricing = Pricing(graph, job, cluster)
+    candidates = enumerate_candidates(
+        graph, job, mixing=mixing, strategies_of=pricing.strategies_of
+    )
+    search = BestFirst(pricing, candidates, job.pins.recompute, _told(progress))
+    degrees = admissible_tp(graph, job, pricing.strategies_of)
+    recipes = []
+    for recipe in standard_recipes(degrees, job.gpus_per_node):
+        found = best_of(recipe, search, candidates)
+        if found is not None:
+            recipes.append((recipe, found))
+            search.offer(found)
+    outcome = search.run()
+    if outcome.best is None:
+        raise explain(pricing, mixing)
+    others = [search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp]
+    rivals = [(recipe.name, found) for recipe, found in recipes]
+    rivals += [(f"best with tp={found.candidate.tp}", found) for found in others if found]
+    return _plan(
+        pricing,
+        outcome,
+        outcome.best,
+        tuple(alternative(pricing, name, found, outcome.best) for name, found in rivals),
+        len(candidates),
+    )
+
+
+def _told(progress: Progress | None) -> BoundProgress | None:
+    """The caller's progress in the terms of the search."""
+    if progress is None:
+        return None
+
+    def tell(done: int, total: int, best_s: float | None) -> None:
+        best = "no plan yet" if best_s is None else f"best {best_s:.4g} s a step"
+        progress(done / total, f"{done} of {total} candidates, {best}")
+
+    return tell
+
+
+def _plan(
+    pricing: Pricing,
+    outcome: Outcome,
+    best: Found,
+    alternatives: tuple[Alternative, ...],
+    candidates: int,
+) -> Plan:
+    graph, candidate = pricing.graph, best.candidate
+    estimate = estimate_of(pricing, best)
+    space = pricing.space(candidate.tp)
+    taken = {
+        name: strategies[choice]
+        for name, strategies, choice in zip(
+            space.names, space.strategies, best.choices, strict=True
+        )
+    }
+    kinds = {node.name: node.kind for node in pricing.folded.nodes}
+    bound_s = min(outcome.bound_s, estimate.step_s)
+    return Plan(
+        job=pricing.job,
+        fingerprint=graph.fingerprint,
+        mesh=MeshPlan(dp=candidate.dp, tp=candidate.tp),
+        zero=candidate.zero,
+        microbatch=candidate.microbatch,
+        num_microbatches=candidate.num_microbatches,
+        schedule="none",
+        regions=regions_of(
+            graph,
+            {name: s.label for name, s in taken.items() if kinds.get(name) == "call"},
+            {name: s.outputs[0] for name, s in taken.items() if kinds.get(name) == "parameter"},
+            {
+                kind: tuple(taken[door.name].outputs[0] for door in doors)
+                for kind, doors in pricing.folded.doors.items()
+            },
+            frozenset(
+                block.path
+                for kind, blocks in graph.kinds.items()
+                for block in blocks[: best.recomputed.get(kind, 0)]
+            ),
+        ),
+        estimate=estimate,
+        search=SearchRecord(
+            gap=1 - bound_s / estimate.step_s,
+            lower_bound_s=bound_s,
+            candidates=candidates,
+            space=SPACE,
+        ),
+        alternatives=alternatives,
+        profile_digest=pricing.cluster.digest,
+    )

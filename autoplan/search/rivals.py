@@ -1,0 +1,58 @@
+"""Plans that were not chosen, and why not."""
+
+from __future__ import annotations
+
+from autoplan.plan import Alternative, MeshPlan
+from autoplan.search.estimate import step_times
+from autoplan.search.found import Found
+from autoplan.search.memory import largest_category, memory_of_plan
+from autoplan.search.pricing import Pricing
+
+_GIB = 2**30
+_PARTS = {
+    "compute": "compute_s",
+    "exposed communication": "exposed_comm_s",
+    "optimizer time": "optimizer_s",
+}
+
+
+def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alternative:
+    """A plan beside the best one."""
+    memory = memory_of_plan(pricing, found)
+    fits = memory.total <= pricing.limit_bytes
+    if fits:
+        reason = _slower(pricing, found, best)
+    else:
+        over = (memory.total - pricing.limit_bytes) / _GIB
+        category, largest = largest_category(memory)
+        reason = f"does not fit by {over:.1f} GiB ({category}: {largest / _GIB:.1f} GiB)"
+    candidate = found.candidate
+    return Alternative(
+        name=name,
+        mesh=MeshPlan(dp=candidate.dp, tp=candidate.tp),
+        zero=candidate.zero,
+        num_microbatches=candidate.num_microbatches,
+        recompute=_recompute(pricing, found),
+        step_s=step_times(pricing, found).step_s if fits else None,
+        peak_memory_bytes=memory.total,
+        fits=fits,
+        reason=reason,
+    )
+
+
+def _slower(pricing: Pricing, found: Found, best: Found) -> str:
+    """By how much, and which part of the step makes most of it."""
+    ours, theirs = step_times(pricing, best), step_times(pricing, found)
+    more = theirs.step_s / ours.step_s - 1
+    if more < 5e-4:
+        return "as fast"
+    added = {name: getattr(theirs, part) - getattr(ours, part) for name, part in _PARTS.items()}
+    worst = max(added, key=lambda name: added[name])
+    return f"{more:.1%} slower: {added[worst]:.3g} s more {worst}"
+
+
+def _recompute(pricing: Pricing, found: Found) -> str:
+    total = sum(pricing.folded.copies(kind) for kind in pricing.folded.kinds)
+    if found.count in (0, total):
+        return "full" if found.count else "none"
+    return f"{found.count} of {total} blocks"
