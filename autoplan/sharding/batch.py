@@ -88,9 +88,10 @@ class _Walk:
         """Takes the first strategy that keeps the batch and whose operands are there."""
         if any(ref.node in self.trained for ref in node.operands):
             self.trained.add(node.name)
+        arriving = [self.placements[ref] for ref in node.operands]
         offered = [
             strategy
-            for strategy in strategies_for(node, self.graph, self.axis)
+            for strategy in strategies_for(node, self.graph, self.axis, arriving)
             if _keeps_batch(strategy, node.outputs)
         ]
         for may_hoist in (False, True):

@@ -67,10 +67,20 @@ def t(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*draw.shape(0, 2)))
 
 
+def matrix_transpose(draw: Draw, target: str) -> Example:
+    return draw.call(target, draw.floats(*draw.shape(2, 4)))
+
+
 def expand(draw: Draw, target: str) -> Example:
     shape = draw.shape(0, 4)
     small = draw.broadcast(shape)
     return draw.call(target, draw.floats(*small), list(shape))
+
+
+def broadcast_tensors(draw: Draw, target: str) -> Example:
+    shape = draw.shape(0, 4)
+    tensors = [draw.floats(*draw.broadcast(shape)) for _ in range(draw.of(1, 2, 3))]
+    return draw.call(target, tensors)
 
 
 def repeat(draw: Draw, target: str) -> Example:
@@ -182,7 +192,10 @@ CALLS = {
     "aten.permute.default": permute,
     "aten.transpose.int": transpose,
     "aten.t.default": t,
+    "aten.numpy_T.default": t,
+    "aten.mT.default": matrix_transpose,
     "aten.expand.default": expand,
+    "aten.broadcast_tensors.default": broadcast_tensors,
     "aten.repeat.default": repeat,
     "aten.tril.default": triangle,
     "aten.triu.default": triangle,

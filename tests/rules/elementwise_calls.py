@@ -107,6 +107,9 @@ def cast(draw: Draw, target: str) -> Example:
         "aten.to.dtype_layout": lambda: draw.call(target, x, dtype=dtype),
         "aten._to_copy.default": lambda: draw.call(target, x, dtype=dtype),
         "aten.to.device": lambda: draw.call(target, x, "cpu", dtype),
+        "aten.type_as.default": lambda: draw.call(
+            target, x, torch.zeros(draw.of(x.shape, draw.shape()), dtype=dtype)
+        ),
     }[target]()
 
 
@@ -118,11 +121,12 @@ CALLS = {
     **_all(
         unary,
         """abs.default alias.default ceil.default clone.default contiguous.default cos.default
-        detach.default elu.default erf.default exp.default floor.default gelu.default
-        hardtanh.default isinf.default isnan.default leaky_relu.default log_sigmoid.default
-        mish.default neg.default ones_like.default relu.default relu6.default round.default
-        sigmoid.default sign.default silu.default sin.default softplus.default square.default
-        tanh.default zeros_like.default""",
+        detach.default elu.default erf.default exp.default expm1.default floor.default
+        gelu.default hardsigmoid.default hardswish.default hardtanh.default
+        isinf.default isnan.default leaky_relu.default log_sigmoid.default mish.default
+        neg.default ones_like.default relu.default relu6.default round.default
+        sigmoid.default sign.default silu.default sin.default softplus.default
+        square.default tanh.default zeros_like.default""",
     ),
     **_all(
         unary_positive, "log.default log1p.default reciprocal.default rsqrt.default sqrt.default"
@@ -136,7 +140,8 @@ CALLS = {
     ),
     **_all(
         binary_bools,
-        "bitwise_and.Tensor bitwise_or.Tensor logical_and.default logical_or.default",
+        """__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and.default
+        logical_or.default""",
     ),
     **_all(
         scalar,
@@ -154,5 +159,5 @@ CALLS = {
     "aten.pow.Tensor_Tensor": power,
     **_all(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **_all(where, "where.self where.ScalarOther where.ScalarSelf"),
-    **_all(cast, "to.dtype to.dtype_layout to.device _to_copy.default"),
+    **_all(cast, "to.dtype to.dtype_layout to.device _to_copy.default type_as.default"),
 }

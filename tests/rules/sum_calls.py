@@ -44,6 +44,39 @@ def bmm(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(b, m, k), draw.floats(b, k, n))
 
 
+def einsum(draw: Draw, target: str) -> Example:
+    size = {letter: draw.size() for letter in "abcd"}
+    text = draw.of(
+        "ab,bc->ac", "abc, cd", "ab,ab->a", "aab->b", "abc,dc->abd", "...a,a->...", "b,a"
+    )
+    terms = text.partition("->")[0].replace(" ", "").split(",")
+    shapes = [[size[letter] for letter in term.replace("...", "cd")] for term in terms]
+    return draw.call(target, text, [draw.floats(*shape) for shape in shapes])
+
+
+def group_norm(draw: Draw, target: str) -> Example:
+    groups = draw.of(1, 2)
+    shape = (draw.size(), 2 * draw.ranks, *draw.shape(1, 2), 2)
+    weight = draw.of((), (draw.floats(shape[1]), draw.floats(shape[1])))
+    return draw.call(target, draw.floats(*shape), groups, *weight)
+
+
+def convolution(draw: Draw, target: str) -> Example:
+    places = int(target[len("aten.conv")])
+    groups = draw.of(1, 1, 2)
+    c, n = groups * draw.size(), groups * draw.size()
+    x = draw.floats(draw.size(), c, *[draw.of(4, 5)] * places)
+    bias = draw.of(None, draw.floats(n))
+    stride, padding, dilation = [draw.of(1, 2)] * places, [draw.of(0, 1)] * places, [1] * places
+    weight = draw.floats(n, c // groups, *[draw.of(1, 3)] * places)
+    return draw.call(target, x, weight, bias, stride, padding, dilation, groups)
+
+
+def pool(draw: Draw, target: str) -> Example:
+    x = draw.floats(*draw.of((draw.size(), draw.size()), (draw.size(),)), 4, 6)
+    return draw.call(target, x, [2, 2])
+
+
 def norm(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     normalized = shape[len(shape) - draw.of(*range(1, len(shape) + 1)) :]
@@ -75,6 +108,10 @@ def embedding(draw: Draw, target: str) -> Example:
     padding, by_frequency = draw.of((-1, False), (0, False), (-1, True))
     table, index = draw.floats(rows, draw.size()), draw.integers(rows, *ids)
     return draw.call(target, table, index, padding, by_frequency)
+
+
+def one_hot(draw: Draw, target: str) -> Example:
+    return draw.call(target, draw.integers(5, *draw.shape(0, 3)), 5)
 
 
 def gather(draw: Draw, target: str) -> Example:
@@ -165,7 +202,20 @@ def nll(draw: Draw, target: str) -> Example:
 def elementwise_loss(draw: Draw, target: str) -> Example:
     shape = draw.shape()
     other = draw.of(shape, draw.broadcast(shape)) if target == "aten.mse_loss.default" else shape
-    return draw.call(target, draw.floats(*shape), draw.floats(*other), draw.of(0, 1, 2))
+    target_values = draw.floats(*other)
+    if target == "aten.soft_margin_loss.default":
+        target_values = target_values.detach()
+    return draw.call(target, draw.floats(*shape), target_values, draw.of(0, 1, 2))
+
+
+def binary_loss(draw: Draw, target: str) -> Example:
+    shape = draw.shape()
+    scores, given = torch.rand(2, *shape, dtype=torch.float64)
+    weight = draw.of(None, draw.positive(*draw.broadcast(shape)).detach())
+    weights = (weight,) if target == "aten.binary_cross_entropy.default" else (weight, None)
+    if len(weights) == 2:
+        weights = (weight, draw.of(None, draw.positive(*draw.broadcast(shape)).detach()))
+    return draw.call(target, scores.requires_grad_(), given, *weights, draw.of(0, 1, 2))
 
 
 def _all(make, names: str):
@@ -179,6 +229,11 @@ CALLS = {
     "aten.matmul.default": matmul,
     "aten.mm.default": mm,
     "aten.bmm.default": bmm,
+    "aten.einsum.default": einsum,
+    "aten.group_norm.default": group_norm,
+    **_all(convolution, "conv1d.default conv2d.default conv3d.default"),
+    **_all(pool, "avg_pool2d.default max_pool2d.default adaptive_avg_pool2d.default"),
+    "aten.one_hot.default": one_hot,
     **_all(norm, "layer_norm.default rms_norm.default"),
     "aten.scaled_dot_product_attention.default": attention,
     "aten.embedding.default": embedding,
@@ -198,5 +253,10 @@ CALLS = {
     **_all(along_half, "_softmax.default _log_softmax.default"),
     **_all(class_loss, "cross_entropy_loss.default nll_loss_nd.default"),
     "aten.nll_loss.default": nll,
-    **_all(elementwise_loss, "mse_loss.default smooth_l1_loss.default huber_loss.default"),
+    **_all(
+        elementwise_loss,
+        """mse_loss.default smooth_l1_loss.default huber_loss.default l1_loss.default
+        soft_margin_loss.default kl_div.default""",
+    ),
+    **_all(binary_loss, "binary_cross_entropy.default binary_cross_entropy_with_logits.default"),
 }

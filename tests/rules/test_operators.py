@@ -28,7 +28,7 @@ def test_elementwise_strategies_equal_one_device(target, data):
 
 
 @pytest.mark.parametrize("target", sorted(DEMANDING))
-@settings(deadline=None, max_examples=16, suppress_health_check=[HealthCheck.data_too_large])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.data_too_large])
 @given(data=st.data())
 def test_strategies_equal_one_device(target, data):
     draw = Draw(data)

@@ -40,6 +40,26 @@ def _matmul(call: Call) -> Equation:
     )
 
 
+def _einsum(call: Call) -> Equation | None:
+    """A repeated letter within one operand takes a diagonal, and is no loop."""
+    text = call.argument(0, "equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    if not arrow:
+        once = (letter for letter in sorted(set(left) - {",", "."}) if left.count(letter) == 1)
+        right = ("..." if "..." in left else "") + "".join(once)
+    terms = [_spaced(term) for term in (*left.split(","), right)]
+    if any(len(set(term)) < len(term) for term in terms):
+        return None
+    written = [" ".join(term) for term in terms]
+    text = f"{', '.join(written[:-1])} -> {written[-1]}"
+    return equation(text, call.shapes, call.output_shapes)
+
+
+def _spaced(term: str) -> list[str]:
+    before, dots, after = term.partition("...")
+    return [*before, *([dots] if dots else []), *after]
+
+
 def _mm(call: Call) -> Equation:
     return equation("m k, k n -> m n", call.shapes, call.output_shapes)
 
@@ -53,6 +73,7 @@ RULES = {
     "aten.addmm.default": _addmm,
     "aten.baddbmm.default": _baddbmm,
     "aten.matmul.default": _matmul,
+    "aten.einsum.default": _einsum,
     "aten.mm.default": _mm,
     "aten.bmm.default": _bmm,
 }

@@ -60,8 +60,19 @@ def _index_select(call: Call) -> Equation:
     )
 
 
+def _one_hot(call: Call) -> Equation:
+    ids = letters(call.shapes[0])
+    return Equation(
+        inputs=(ids,),
+        outputs=((*ids, ("v",)),),
+        sizes={**sizes(call.shapes[0]), "v": call.outputs[0].shape[-1]},
+        whole=frozenset({"v"}),
+    )
+
+
 RULES = {
     "aten.embedding.default": _embedding,
+    "aten.one_hot.default": _one_hot,
     "aten.gather.default": _gather,
     "aten.index_select.default": _index_select,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoplan.sharding.equation import Dims, Equation, LocalOp, Shape
-from autoplan.sharding.rules.base import Call, broadcast, letters, sizes
+from autoplan.sharding.rules.base import Call, Rule, broadcast, letters, sizes
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -43,16 +43,21 @@ def _cross_entropy(call: Call) -> Equation:
     return replace(made, whole=made.whole - {"c"}, local_ops=stand_in)
 
 
-def _elementwise(call: Call) -> Equation | None:
-    reduction = _reduction(call, 2)
-    if reduction == _MEAN:
-        return None
-    result = _broadcast_shape(call.shapes)
-    return Equation(
-        inputs=tuple(broadcast(shape, result) for shape in call.shapes),
-        outputs=(letters(result) if reduction == _NONE else (),),
-        sizes=sizes(result),
-    )
+def _elementwise(index: int = 2) -> Rule:
+    """Rule of a loss that compares element by element; its reduction is argument ``index``."""
+
+    def rule(call: Call) -> Equation | None:
+        reduction = _reduction(call, index)
+        if reduction == _MEAN:
+            return None
+        result = _broadcast_shape(call.shapes)
+        return Equation(
+            inputs=tuple(broadcast(shape, result) for shape in call.shapes),
+            outputs=(letters(result) if reduction == _NONE else (),),
+            sizes=sizes(result),
+        )
+
+    return rule
 
 
 def _broadcast_shape(shapes: tuple[Shape, ...]) -> Shape:
@@ -65,7 +70,12 @@ RULES = {
     "aten.cross_entropy_loss.default": _cross_entropy,
     "aten.nll_loss.default": _classes,
     "aten.nll_loss_nd.default": _classes,
-    "aten.mse_loss.default": _elementwise,
-    "aten.smooth_l1_loss.default": _elementwise,
-    "aten.huber_loss.default": _elementwise,
+    "aten.mse_loss.default": _elementwise(),
+    "aten.smooth_l1_loss.default": _elementwise(),
+    "aten.huber_loss.default": _elementwise(),
+    "aten.l1_loss.default": _elementwise(),
+    "aten.soft_margin_loss.default": _elementwise(),
+    "aten.kl_div.default": _elementwise(),
+    "aten.binary_cross_entropy.default": _elementwise(3),
+    "aten.binary_cross_entropy_with_logits.default": _elementwise(4),
 }

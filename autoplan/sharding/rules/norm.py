@@ -17,7 +17,20 @@ def _norm(call: Call) -> Equation:
     )
 
 
+def _group_norm(call: Call) -> Equation:
+    """Statistics are taken within a sample, over channels and places."""
+    shape = call.shapes[0]
+    channels = (("d1",),)
+    return Equation(
+        inputs=(letters(shape), *[channels] * len(call.inputs[1:])),
+        outputs=(letters(shape),),
+        sizes=sizes(shape),
+        whole=names(range(1, len(shape))),
+    )
+
+
 RULES = {
     "aten.layer_norm.default": _norm,
+    "aten.group_norm.default": _group_norm,
     "aten.rms_norm.default": _norm,
 }

@@ -56,19 +56,35 @@ def pointwise(linear: Callable[[Call], _Groups] = _never) -> Rule:
     return equation
 
 
+def _type_as(call: Call) -> Equation:
+    """The other operand lends its type only; where it has another shape, none of it is a loop."""
+    shape, other = call.shapes
+    lent = letters(shape) if other == shape else tuple((f"of{dim}",) for dim in range(len(other)))
+    extents = {f"of{dim}": size for dim, size in enumerate(other)}
+    return Equation(
+        inputs=(letters(shape), lent),
+        outputs=(letters(shape),),
+        sizes={**extents, **sizes(shape)},
+        whole=frozenset(extents),
+        linear=_cast(call),
+    )
+
+
 _NONLINEAR = """
-    abs.default add.Scalar bitwise_and.Tensor bitwise_not.default bitwise_or.Tensor ceil.default
-    clamp.default clamp.Tensor clamp_max.default clamp_min.default cos.default div.Tensor_mode
-    dropout.default elu.default eq.Scalar eq.Tensor erf.default exp.default floor.default
-    floor_divide.default full_like.default ge.Scalar ge.Tensor gelu.default gt.Scalar gt.Tensor
-    hardtanh.default isnan.default isinf.default le.Scalar le.Tensor leaky_relu.default
-    log.default log1p.default log_sigmoid.default logical_and.default logical_not.default
-    logical_or.default lt.Scalar lt.Tensor masked_fill.Scalar masked_fill.Tensor maximum.default
-    minimum.default mish.default ne.Scalar ne.Tensor ones_like.default pow.Scalar
-    pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default relu.default relu6.default
-    remainder.Scalar round.default rsqrt.default rsub.Scalar rsub.Tensor sigmoid.default
-    sign.default silu.default sin.default softplus.default sqrt.default square.default
-    sub.Scalar tanh.default where.self where.ScalarOther where.ScalarSelf zeros_like.default
+    __and__.Tensor __or__.Tensor abs.default add.Scalar bitwise_and.Tensor bitwise_not.default
+    bitwise_or.Tensor ceil.default clamp.Tensor clamp.default clamp_max.default
+    clamp_min.default cos.default div.Tensor_mode dropout.default elu.default eq.Scalar
+    eq.Tensor erf.default exp.default expm1.default floor.default floor_divide.default
+    full_like.default ge.Scalar ge.Tensor gelu.default gt.Scalar gt.Tensor hardsigmoid.default
+    hardswish.default hardtanh.default isinf.default isnan.default le.Scalar le.Tensor
+    leaky_relu.default log.default log1p.default log_sigmoid.default logical_and.default
+    logical_not.default logical_or.default lt.Scalar lt.Tensor masked_fill.Scalar
+    masked_fill.Tensor maximum.default minimum.default mish.default ne.Scalar ne.Tensor
+    ones_like.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default
+    relu.default relu6.default remainder.Scalar round.default rsqrt.default rsub.Scalar
+    rsub.Tensor sigmoid.default sign.default silu.default sin.default softplus.default
+    sqrt.default square.default sub.Scalar tanh.default where.ScalarOther where.ScalarSelf
+    where.self zeros_like.default
 """
 _LINEAR = "alias.default clone.default contiguous.default detach.default neg.default"
 _CASTS = "to.dtype to.dtype_layout to.device _to_copy.default"
@@ -77,6 +93,7 @@ RULES = {
     **{f"aten.{name}": pointwise() for name in _NONLINEAR.split()},
     **{f"aten.{name}": pointwise(_first) for name in _LINEAR.split()},
     **{f"aten.{name}": pointwise(_cast) for name in _CASTS.split()},
+    "aten.type_as.default": _type_as,
     "aten.add.Tensor": pointwise(_sum),
     "aten.sub.Tensor": pointwise(_sum),
     "aten.mul.Tensor": pointwise(_product),

@@ -8,6 +8,7 @@ from autoplan.sharding.equation import Equation
 from autoplan.sharding.rules import (
     attention,
     contraction,
+    convolution,
     factory,
     lookup,
     loss,
@@ -24,6 +25,7 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
     {
         **attention.RULES,
         **contraction.RULES,
+        **convolution.RULES,
         **factory.RULES,
         **lookup.RULES,
         **loss.RULES,

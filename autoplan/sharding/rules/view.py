@@ -50,8 +50,13 @@ def _transpose(call: Call) -> Equation:
     return _reorder(call, order)
 
 
-def _t(call: Call) -> Equation:
+def _reverse(call: Call) -> Equation:
     return _reorder(call, list(reversed(range(len(call.shapes[0])))))
+
+
+def _matrix_transpose(call: Call) -> Equation:
+    lead = range(len(call.shapes[0]) - 2)
+    return _reorder(call, [*lead, len(lead) + 1, len(lead)])
 
 
 def _expand(call: Call) -> Equation:
@@ -61,6 +66,16 @@ def _expand(call: Call) -> Equation:
         outputs=(letters(result),),
         sizes=sizes(result),
         linear=_LINEAR,
+    )
+
+
+def _broadcast_tensors(call: Call) -> Equation:
+    result = call.outputs[0].shape
+    return Equation(
+        inputs=tuple(broadcast(shape, result) for shape in call.shapes),
+        outputs=(letters(result),) * len(call.outputs),
+        sizes=sizes(result),
+        linear=(frozenset(range(len(call.inputs))),),
     )
 
 
@@ -107,8 +122,11 @@ RULES = {
     "aten.squeeze.dims": _squeeze,
     "aten.permute.default": _permute,
     "aten.transpose.int": _transpose,
-    "aten.t.default": _t,
+    "aten.t.default": _reverse,
+    "aten.numpy_T.default": _reverse,
+    "aten.mT.default": _matrix_transpose,
     "aten.expand.default": _expand,
+    "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.repeat.default": _repeat,
     "aten.tril.default": _triangle,
     "aten.triu.default": _triangle,

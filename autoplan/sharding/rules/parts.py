@@ -4,11 +4,17 @@ A fused projection ``[q; k; v]`` makes one output dim of three parts that a read
 a split or by a view. Each part must be split over the ranks on its own, so the projection is
 offered with as many parts as a reader wants. The wish travels from the reader to the projection
 through operators with a single operand.
+
+A batch that is not the leftmost factor of a merged dim (``sequence x batch``) is sharded in parts
+as well; there the parts follow from how the operands arrive.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoplan.sharding.equation import Dims, Equation, extent
+from autoplan.sharding.placement import Placement, Shard
 from autoplan.sharding.rules.registry import equation_of
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
@@ -25,6 +31,21 @@ def wanted_parts(node: OpNode, equation: Equation, graph: OpGraph) -> dict[str, 
         if len(letters) == 1 and letters[0] not in equation.local_ops
     }
     return {letter: tuple(sorted(parts)) for letter, parts in wanted.items() if parts}
+
+
+def arriving_parts(
+    equation: Equation, placements: Sequence[Placement]
+) -> dict[str, tuple[int, ...]]:
+    """For each letter that is sharded where an operand arrives, its number of parts there."""
+    found: dict[str, tuple[int, ...]] = {}
+    for dims, placement in zip(equation.inputs, placements, strict=False):
+        if isinstance(placement, Shard) and placement.parts > 1:
+            letters = dims[placement.dim]
+            for index, letter in enumerate(letters):
+                left = extent(letters[:index], equation.sizes)
+                if placement.parts % left == 0 and letter not in equation.local_ops:
+                    found[letter] = (*found.get(letter, ()), placement.parts // left)
+    return found
 
 
 def _wanted_at(graph: OpGraph, ref: Ref, dim: int) -> set[int]:
