@@ -123,6 +123,11 @@ def stack(draw: Draw, target: str) -> Example:
     return draw.call(target, tensors, draw.of(*range(-len(shape) - 1, len(shape) + 1)))
 
 
+def flip(draw: Draw, target: str) -> Example:
+    shape = draw.shape(1, 4)
+    return draw.call(target, draw.floats(*shape), [draw.dim(shape)])
+
+
 def unbind(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     return draw.call(target, draw.floats(*shape), draw.dim(shape))
@@ -204,6 +209,7 @@ CALLS = {
     "aten.chunk.default": chunk,
     "aten.cat.default": cat,
     "aten.stack.default": stack,
+    "aten.flip.default": flip,
     "aten.unbind.int": unbind,
     "aten.select.int": select,
     "aten.slice.Tensor": slice_,

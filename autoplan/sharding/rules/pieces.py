@@ -90,6 +90,18 @@ def _unbind(call: Call) -> Equation:
     )
 
 
+def _flip(call: Call) -> Equation:
+    shape = call.shapes[0]
+    flipped = [dim % len(shape) for dim in call.argument(1, "dims")]
+    return Equation(
+        inputs=(letters(shape),),
+        outputs=(letters(shape),),
+        sizes=sizes(shape),
+        whole=frozenset(f"d{dim}" for dim in flipped),
+        linear=_LINEAR,
+    )
+
+
 def _resized(call: Call, linear: bool) -> Equation:
     """Dims whose size changes stay whole; the others are loops."""
     source, result = call.shapes[0], call.outputs[0].shape
@@ -131,6 +143,7 @@ RULES = {
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.unbind.int": _unbind,
+    "aten.flip.default": _flip,
     "aten.select.int": _unbind,
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _slice,
