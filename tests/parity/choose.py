@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoplan.codegen import Emitted
 from autoplan.codegen.choices import Choices
@@ -18,7 +18,8 @@ from autoplan.sharding.rules import strategies_for
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
-Pick = Callable[[OpNode, Sequence[Strategy]], Strategy]
+WHOLE = Replicate()
+Pick = Callable[[OpNode, Sequence[Strategy], Sequence[Placement]], Strategy]
 
 
 def choices(
@@ -32,7 +33,7 @@ def choices(
     num_microbatches: int = 1,
     recomputed: frozenset[str] = frozenset(),
 ) -> Choices:
-    """Walks the graph; ``pick`` chooses among the strategies that can follow what comes before."""
+    """Walks the graph; ``pick`` chooses among the strategies that can follow their sources."""
     stored = {
         node.name: storage(node, _storages(graph, node, tp)) for node in graph.of_kind("parameter")
     }
@@ -54,15 +55,13 @@ def choices(
                 model = first.nodes[block.nodes.index(node.name)]
                 strategies[node.name] = strategies[model]
                 continue
+        sources = [placed.get(ref) or _source(ref, strategies, stored) for ref in node.operands]
         offered = [
             strategy
             for strategy in strategies_for(node, graph, axis)
-            if all(
-                is_possible(placed.get(ref) or _source(ref, strategies, stored), port)
-                for ref, port in zip(node.operands, strategy.inputs, strict=True)
-            )
+            if all(map(is_possible, sources, strategy.inputs))
         ]
-        strategies[node.name] = pick(node, offered)
+        strategies[node.name] = pick(node, offered, sources)
     return Choices(
         graph=graph,
         assignment=Assignment(strategies=strategies, storage=stored, entries=entries),
@@ -76,7 +75,45 @@ def choices(
 
 def replicated(graph: OpGraph, tp: int, **degrees) -> Choices:
     """Every rank computes everything."""
-    return choices(graph, tp, lambda _, offered: offered[0], **degrees)
+    return choices(graph, tp, lambda _, offered, __: offered[0], **degrees)
+
+
+def recipe(
+    graph: OpGraph,
+    tp: int,
+    weights: Mapping[str, int],
+    entry: Placement = WHOLE,
+    **degrees,
+) -> Choices:
+    """Weights whose names end so are sharded on that dim, and operators follow their operands.
+
+    Args:
+        weights: sharded dim by the end of the parameter's name.
+        entry: placement of the activations between blocks.
+    """
+
+    def storage(node: OpNode, offered: Sequence[Placement]) -> Placement:
+        found = next((dim for end, dim in weights.items() if node.name.endswith(end)), None)
+        return Replicate() if found is None or Shard(found) not in offered else Shard(found)
+
+    def follow(node: OpNode, offered: Sequence[Strategy], sources: Sequence[Placement]) -> Strategy:
+        def moved(strategy: Strategy) -> int:
+            return sum(
+                graph.meta(ref).numel * (1000 if graph.by_name[ref.node].kind == "parameter" else 1)
+                for ref, source, port in zip(node.operands, sources, strategy.inputs, strict=True)
+                if source != port.placement
+            )
+
+        return min(offered, key=moved)
+
+    return choices(
+        graph,
+        tp,
+        follow,
+        storage=storage,
+        entry=lambda offered: entry if entry in offered else Replicate(),
+        **degrees,
+    )
 
 
 def random_program(graph: OpGraph, tp: int, seed: int, **degrees) -> Emitted:
@@ -90,7 +127,7 @@ def random_program(graph: OpGraph, tp: int, seed: int, **degrees) -> Emitted:
         drawn = choices(
             graph,
             tp,
-            lambda _, offered: chance.choice(offered),
+            lambda _, offered, __: chance.choice(offered),
             storage=lambda _, offered: chance.choice(offered),
             entry=chance.choice,
             **degrees,

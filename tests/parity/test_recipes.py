@@ -1,0 +1,70 @@
+"""The well-known ways to place a transformer equal one device, in float64 and float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autoplan.codegen.pipeline import emit_choices
+from autoplan.sharding.placement import Replicate, Shard
+from tests.parity.cases import case
+from tests.parity.choose import recipe, replicated
+from tests.parity.simulate import assert_same, sharded
+
+COLUMN = {f"{name}.{part}": 0 for name in "qkv" for part in ("weight", "bias")}
+MEGATRON = {**COLUMN, "up.weight": 0, "up.bias": 0, "o.weight": 1, "down.weight": 1}
+VOCABULARY = {"tokens.weight": 0, "head.weight": 0}
+LLAMA = {
+    **{f"{name}_proj.weight": 0 for name in ("q", "k", "v", "gate", "up")},
+    "o_proj.weight": 1, "down_proj.weight": 1, "embed_tokens.weight": 0, "lm_head.weight": 0,
+}  # fmt: skip
+GPT2 = {
+    "c_attn.weight": 1, "c_attn.bias": 0, "attn.c_proj.weight": 0,
+    "c_fc.weight": 1, "c_fc.bias": 0, "mlp.c_proj.weight": 0, "wte.weight": 0,
+}  # fmt: skip
+RECIPES = {
+    "megatron": ("gpt", MEGATRON, Replicate()),
+    "megatron-vocabulary": ("gpt", {**MEGATRON, **VOCABULARY}, Replicate()),
+    "sequence": ("gpt", {**MEGATRON, **VOCABULARY}, Shard(1)),
+    "tied-vocabulary": ("tied-gpt", {**MEGATRON, **VOCABULARY}, Shard(1)),
+    "llama": ("hf-llama", LLAMA, Shard(1)),
+    "gpt2": ("hf-gpt2", GPT2, Replicate()),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
+@pytest.mark.parametrize("tp", [2, 4, 8])
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe(name, tp, dtype):
+    model, weights, entry = RECIPES[name]
+    tested = case(model, dtype)
+    emitted = emit_choices(recipe(tested.graph, tp, weights, entry), name)
+    assert_same(sharded(emitted, tested.model, tested.batch), tested.truth())
+
+
+@pytest.mark.parametrize("name", ["gpt", "tied-gpt", "mlp", "hf-gpt2", "hf-llama"])
+def test_replicated(name):
+    tested = case(name)
+    emitted = emit_choices(replicated(tested.graph, 2, dp=3, num_microbatches=2), name)
+    assert_same(sharded(emitted, tested.model, tested.batch), tested.truth())
+
+
+def test_megatron_sends_two_all_reduces_a_block_each_way():
+    """Megatron-LM (arXiv 1909.08053), figure 4: f and g once in attention and once in the MLP."""
+    graph = case("gpt").graph
+    source = emit_choices(recipe(graph, 2, MEGATRON), "gpt").source
+    block = source.split("class ShardedModel")[0].split("def forward")[1]
+    messages = [line.split(" = ")[1].split("(")[0] for line in block.splitlines() if "tp)" in line]
+    assert sorted(m for m in messages if m != "mask__identity") == [
+        "all_reduce__identity", "all_reduce__identity",
+        "identity__all_reduce", "identity__all_reduce",
+    ]  # fmt: skip
+
+
+def test_sequence_parallel_sends_gathers_and_scatters():
+    """Korthikanti et al. (arXiv 2205.05198), figure 5."""
+    graph = case("gpt").graph
+    source = emit_choices(recipe(graph, 2, MEGATRON, Shard(1)), "gpt").source
+    block = source.split("class ShardedModel")[0].split("def forward")[1]
+    assert block.count("all_gather__reduce_scatter(") == 2
+    assert block.count("reduce_scatter__all_gather(") == 2
