@@ -55,13 +55,13 @@ def coefficient(size: int, other: int, node: fx.Node) -> int | None:
     """How often the batch goes into a size, given at both batches; None for a constant."""
     if size == other:
         return None
-    if size * BATCHES[1] == other * BATCHES[0] and size % BATCHES[0] == 0:
-        return size // BATCHES[0]
-    refuse(
-        node,
-        f"the size {size} at batch {BATCHES[0]} and {other} at batch {BATCHES[1]} "
-        "is no multiple of the batch",
-    )
+    if size * BATCHES[1] != other * BATCHES[0] or size % BATCHES[0]:
+        refuse(
+            node,
+            f"the size {size} at batch {BATCHES[0]} and {other} at batch {BATCHES[1]} "
+            "is no multiple of the batch",
+        )
+    return size // BATCHES[0]
 
 
 def batch_int(size: int, other: int, node: fx.Node) -> int | BatchInt:

@@ -25,6 +25,7 @@ from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
+from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
 from autoplan.trace.normalise import normalise_batch_means
 from autoplan.trace.placeholders import Placeholder, merge_tied, read_placeholders, tied_names
@@ -42,6 +43,7 @@ def capture(
     batch_dims: BatchDims | None = None,
     dtype: torch.dtype | None = None,
     fold: bool = True,
+    kernels: Kernels = "gpu",
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -53,6 +55,7 @@ def capture(
         batch_dims: dim of the batch by input name, None for an input without one; dim 0 otherwise.
         dtype: floating-point dtype that parameters and inputs are cast to; buffers keep theirs.
         fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
+        kernels: the kind of device whose kernels decide what autograd keeps.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -66,10 +69,10 @@ def capture(
     subject = _Subject(model, inputs, loss_fn, dtype)
     if fold:
         try:
-            return _folded(subject)
+            return _folded(subject, call_of(kernels))
         except (UnsupportedModelError, CannotFoldError):
             pass
-    return _assemble(tuple(_trace(subject, batch, None) for batch in BATCHES))
+    return _assemble(tuple(_trace(subject, batch, None) for batch in BATCHES), call_of(kernels))
 
 
 class _Subject:
@@ -110,11 +113,11 @@ class _Trace:
     tied: tuple[tuple[str, ...], ...]
 
 
-def _folded(subject: _Subject) -> OpGraph:
+def _folded(subject: _Subject, call: Call) -> OpGraph:
     banned: set[str] = set()
     while True:
         try:
-            return _assemble(tuple(_trace(subject, batch, banned) for batch in BATCHES))
+            return _assemble(tuple(_trace(subject, batch, banned) for batch in BATCHES), call)
         except CannotFoldError as error:
             if not error.group:
                 raise
@@ -139,14 +142,14 @@ def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
     )
 
 
-def _assemble(traces: tuple[_Trace, ...]) -> OpGraph:
+def _assemble(traces: tuple[_Trace, ...], call: Call) -> OpGraph:
     graphs = traces[0].graph, traces[1].graph
     mark_batch_dims(*graphs)
     for graph in graphs:
         normalise_batch_means(graph)
     mark_batch_dims(*graphs)
     regions = find_regions(graphs[0]), find_regions(graphs[1])
-    runs = run_graph(graphs[0], regions[0]), run_graph(graphs[1], regions[1])
+    runs = run_graph(graphs[0], regions[0], call), run_graph(graphs[1], regions[1], call)
     converter = Converter(graphs, runs, traces[0].placeholders, regions[0])
     converted = converter.nodes()
     loss = converter.output()

@@ -1,8 +1,8 @@
 """Takes out of an exported graph what has no effect, and refuses what autoplan cannot run.
 
 Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout that do nothing
-and dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that depend
-on data, and operators that are no plain tensor functions.
+and dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that
+depend on data, and operators that are no plain tensor functions.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ def drop_dead(graph: fx.Graph) -> None:
 def _is_idle_dropout(node: fx.Node) -> bool:
     if node.target is not _aten.dropout.default:
         return False
-    _, probability, training = node.args
-    return not training or probability == 0
+    return node.args[2] is False or node.args[1] == 0
 
 
 def _is_idle_cast(node: fx.Node) -> bool:

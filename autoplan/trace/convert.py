@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
@@ -26,6 +26,12 @@ from autoplan.trace.saved import Kept, NodeRun, copy_name
 from autoplan.trace.source_lines import line_of_stack
 
 Runs = Mapping[str, NodeRun]
+_KINDS: dict[type, Literal["dtype", "device", "layout", "memory_format"]] = {
+    torch.device: "device",
+    torch.dtype: "dtype",
+    torch.layout: "layout",
+    torch.memory_format: "memory_format",
+}
 
 
 class Converter:
@@ -161,15 +167,10 @@ class Converter:
 
 
 def _constant(value: Any, node: fx.Node) -> TorchValue:
-    if isinstance(value, torch.dtype):
-        return TorchValue("dtype", _short(value))
-    if isinstance(value, torch.device):
-        return TorchValue("device", value.type)
-    if isinstance(value, torch.layout):
-        return TorchValue("layout", _short(value))
-    if isinstance(value, torch.memory_format):
-        return TorchValue("memory_format", _short(value))
-    batch_sizes.refuse(node, f"an argument of type {type(value).__name__}")
+    if type(value) not in _KINDS:
+        batch_sizes.refuse(node, f"an argument of type {type(value).__name__}")
+    name = value.type if isinstance(value, torch.device) else _short(value)
+    return TorchValue(_KINDS[type(value)], name)
 
 
 def _short(value: Any) -> str:

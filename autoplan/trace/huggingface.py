@@ -38,13 +38,15 @@ def causal_attention(model: nn.Module) -> Iterator[None]:
         return
     from transformers import masking_utils
 
-    kept = masking_utils.find_packed_sequence_indices, masking_utils.is_torchdynamo_exporting
-    masking_utils.find_packed_sequence_indices = lambda *args, **kwargs: None
-    masking_utils.is_torchdynamo_exporting = lambda: False
+    hooks = {
+        "find_packed_sequence_indices": lambda *args, **kwargs: None,
+        "is_torchdynamo_exporting": lambda: False,
+    }
+    kept = {name: getattr(masking_utils, name) for name in hooks}
     try:
+        for name, hook in hooks.items():
+            setattr(masking_utils, name, hook)
         yield
     finally:
-        (
-            masking_utils.find_packed_sequence_indices,
-            masking_utils.is_torchdynamo_exporting,
-        ) = kept
+        for name, hook in kept.items():
+            setattr(masking_utils, name, hook)

@@ -100,7 +100,8 @@ def _named(model: nn.Module, example_inputs: ExampleInputs, with_targets: bool):
     values = list(example_inputs)
     if with_targets and len(values) < 2:
         raise UnsupportedModelError(
-            "with a loss_fn the last example input is the targets; give the model's inputs before it"
+            "with a loss_fn the last example input is the targets; "
+            "give the model's inputs before it"
         )
     targets = values.pop() if with_targets else None
     for name, value in zip(_parameter_names(model, len(values)), values, strict=True):

@@ -1,14 +1,14 @@
 """Runs an operator as the GPU would, as far as that changes what autograd keeps.
 
 Two composite operators save other tensors on a GPU than on a CPU: dropout keeps a bool mask instead
-of a float one, and attention runs fused and keeps its log-sum-exp instead of the score matrix. Their
-GPU kernels have shape functions that work on fake CPU tensors, so they are called by name.
+of a float one, and attention runs fused and keeps its log-sum-exp instead of the score matrix.
+Their GPU kernels have shape functions that work on fake CPU tensors, so they are called by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,6 +17,12 @@ _FLASH_DTYPES = (torch.float16, torch.bfloat16)
 _FLASH_MAX_HEAD_DIM = 256
 
 Call = Callable[[Any, tuple, Mapping[str, Any]], Any]
+Kernels = Literal["gpu", "cpu"]
+
+
+def call_of(kernels: Kernels) -> Call:
+    """How operators run on a kind of device."""
+    return gpu_call if kernels == "gpu" else cpu_call
 
 
 def cpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
@@ -33,7 +39,7 @@ def gpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
     return target(*args, **kwargs)
 
 
-def _attention(
+def _attention(  # noqa: PLR0917
     query,
     key,
     value,

@@ -45,7 +45,7 @@ def normalise_batch_means(graph: fx.Graph) -> None:
 
 
 def _rewrite_mean(graph: fx.Graph, node: fx.Node) -> None:
-    operand = node.args[0]
+    operand: Any = node.args[0]
     shape = operand.meta["val"].shape
     given = arguments(node)
     dims = given.get("dim") or list(range(len(shape)))
@@ -67,8 +67,8 @@ def _rewrite_elementwise_loss(graph: fx.Graph, node: fx.Node) -> None:
     given = arguments(node)
     if given["reduction"] != _MEAN or not _reads_batch(node):
         return
-    operands = [value.meta["val"] for value in node.args[:2]]
-    count = math.prod(torch.broadcast_shapes(*(value.shape for value in operands)))
+    shapes = [given[name].meta["val"].shape for name in ("self", "target")]
+    count = math.prod(torch.broadcast_shapes(*shapes))
     with graph.inserting_before(node):
         total = _with_sum(graph, node, given)
         _replace(graph, node, _call(graph, node, _aten.div.Scalar, (total, count)))
@@ -95,7 +95,7 @@ def _rewrite_class_loss(graph: fx.Graph, node: fx.Node) -> None:
 
 def arguments(node: fx.Node) -> dict[str, Any]:
     """All arguments of a call by the names of the operator's schema, defaults filled in."""
-    schema = node.target._schema.arguments  # pyright: ignore[reportFunctionMemberAccess]
+    schema = _schema(node)
     given = dict(zip((argument.name for argument in schema), node.args, strict=False))
     given.update(node.kwargs)
     for argument in schema:
@@ -103,12 +103,17 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return given
 
 
+def _schema(node: fx.Node) -> list[Any]:
+    operator: Any = node.target
+    return operator._schema.arguments
+
+
 def _reads_batch(node: fx.Node) -> bool:
     return any(any(operand.meta["batch_dims"]) for operand in node.all_input_nodes)
 
 
 def _with_sum(graph: fx.Graph, node: fx.Node, given: dict[str, Any]) -> fx.Node:
-    schema = node.target._schema.arguments  # pyright: ignore[reportFunctionMemberAccess]
+    schema = _schema(node)
     values = {**given, "reduction": _SUM}
     args = tuple(values[argument.name] for argument in schema if not argument.kwarg_only)
     return _call(graph, node, node.target, args)

@@ -6,7 +6,6 @@ dead, and here the group goes by its first name in the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +17,7 @@ from torch.export.graph_signature import InputKind
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg
 from autoplan.trace.inputs import Input
+from autoplan.trace.program import MODEL
 
 LARGEST_CONSTANT = 4096
 
@@ -77,8 +77,8 @@ def read_placeholders(
 
 
 def own_path(target: str) -> str:
-    """A qualified name in the exported program as the model's own."""
-    return target.removeprefix("model.")
+    """A qualified name in the exported program as the model's own; '' for the model itself."""
+    return "" if target == MODEL else target.removeprefix(f"{MODEL}.")
 
 
 def _targets(program: ExportedProgram) -> dict[str, str]:
@@ -100,8 +100,3 @@ def _values(target: str, tensor: torch.Tensor) -> tuple[Arg, ...]:
 
 def _nested(value) -> Arg:
     return tuple(_nested(item) for item in value) if isinstance(value, list) else value
-
-
-def parameter_order(model: nn.Module) -> Iterator[str]:
-    """Parameter names, first of each tied group, in the order of the model."""
-    return (name for name, _ in model.named_parameters())

@@ -1,4 +1,4 @@
-"""Comparison of plain Python values: what a block was called with, and what it has as attributes."""
+"""Comparison of plain Python values: the arguments and the attributes of a block."""
 
 from __future__ import annotations
 

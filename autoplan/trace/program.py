@@ -18,6 +18,7 @@ from autoplan.errors import AutoplanError, UnsupportedModelError
 from autoplan.trace.guards import refuse_custom_autograd, refuse_python_random
 from autoplan.trace.huggingface import causal_attention
 from autoplan.trace.inputs import Input
+from autoplan.trace.repeat_memo import CannotFoldError
 from autoplan.trace.source_lines import line_of_error
 
 MODEL = "model"
@@ -88,12 +89,13 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
     """
     try:
         with (
+            torch.enable_grad(),
             causal_attention(program.model),
             refuse_custom_autograd(),
             refuse_python_random(),
         ):
             return torch.export.export(program, tensors, strict=False)
-    except AutoplanError:
+    except (AutoplanError, CannotFoldError):
         raise
     except Exception as error:
         raise _explained(error) from error

@@ -62,7 +62,7 @@ def check_regions(graph: fx.Graph, traced: Mapping[str, TracedBlock]) -> None:
     for key in copied:
         _check_closed(regions[key], traced[key].group)
     for block in traced.values():
-        if block.equals in copied:
+        if block.equals is not None and block.equals in copied:
             _check_equal(regions[block.equals], regions[block.key], block.group)
 
 
@@ -74,12 +74,8 @@ def _check_closed(region: Region, group: str) -> None:
         for operand in node.all_input_nodes:
             if operand not in readable:
                 raise CannotFoldError(group, f"reads {operand} from outside")
-        if node not in results and any(_reads_outside(user, inside) for user in node.users):
+        if node not in results and any(user not in inside for user in node.users):
             raise CannotFoldError(group, f"{node} is read outside without being returned")
-
-
-def _reads_outside(user: fx.Node, inside: set[fx.Node]) -> bool:
-    return user not in inside
 
 
 def _check_equal(region: Region, witness: Region, group: str) -> None:

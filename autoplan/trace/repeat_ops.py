@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 import torch
-from torch import fx
+from torch.fx.node import has_side_effect
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define("block(str key, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")
@@ -33,7 +33,7 @@ def _no_outputs(tag, first, second):
 
 BLOCK = torch.ops.autoplan.block.default
 MARK = torch.ops.autoplan.mark.default
-fx.node.has_side_effect(MARK)
+has_side_effect(MARK)
 
 
 def describe(tensors: Sequence[torch.Tensor]) -> str:

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autoplan.trace.flops import backward_flops
 from autoplan.trace.graph import Ref
-from autoplan.trace.kernels import Call, gpu_call
+from autoplan.trace.kernels import Call
 from autoplan.trace.regions import Region, block_reads
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.storages import storage_id
@@ -62,9 +62,7 @@ class _Packed:
     nbytes: int
 
 
-def run_graph(
-    graph: fx.Graph, regions: Mapping[str, Region], call: Call = gpu_call
-) -> dict[str, NodeRun]:
+def run_graph(graph: fx.Graph, regions: Mapping[str, Region], call: Call) -> dict[str, NodeRun]:
     """Runs an exported graph on fake tensors.
 
     Args:
