@@ -51,17 +51,15 @@ def test_training_equals_one_device(mesh):
             (0, 1, torch.float64),
             (0, 4, torch.float32),
             (1, 2, torch.float64),
-            (2, 4, torch.float64),
-            (2, 1, torch.float32),
+            (2, 4, torch.float32),
             (3, 1, torch.float64),
-            (3, 2, torch.float32),
         ]
     ]
     run_ranks(compare_cells, dp * tp, cells)
 
 
 def test_sizes_that_do_not_divide():
-    run_ranks(compare_cells, 4, [Cell(2, 2, zero, 2, hidden=6) for zero in (0, 1, 3)])
+    run_ranks(compare_cells, 4, [Cell(2, 2, zero, 2, hidden=6) for zero in (0, 3)])
     run_ranks(compare_cells, 4, [Cell(4, 1, 3, hidden=6)])
 
 
