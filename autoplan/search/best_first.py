@@ -2,12 +2,15 @@
 
 Open questions wait in order of their lower bounds, and the most promising is answered next:
 
-- a *family*, all candidates of one tensor-parallel degree: one solve without weights and without
-  memory limit at the largest microbatch. Smaller microbatches cost no less for any choice, and by
+- a *degree*, all candidates of one ``tp``: one solve of the operators alone, without weights and
+  memory limit, at the largest microbatch. Smaller microbatches cost no less for any choice, and by
   how much more each choice costs at least is added to their bounds;
+- a *size*, all candidates of one ``tp`` and microbatch: the same solve at that microbatch;
 - a *candidate* with as few recomputed blocks as could fit: one solve without memory limit. If the
-  answer fits, it is the best of the candidate; else it is repaired by recomputing more blocks;
-- a *range* of counts of recomputed blocks: solves under the memory limit, one count at a time.
+  answer fits, it is the best of the candidate; else more blocks are recomputed until it fits;
+- a *range* of counts of recomputed blocks: one solve under the memory limit in which every cost is
+  the lowest of the range; its answer is tried at the lowest count where it fits, and the range is
+  halved.
 
 The search ends when the lowest bound is within ``TOLERANCE`` of the best plan found.
 """
@@ -25,6 +28,7 @@ from autoplan.search.bounds import (
     fewest_bytes,
     fewest_recomputed,
     fewest_seconds,
+    fewest_weight_seconds,
     recompute_s,
 )
 from autoplan.search.candidates import Candidate
@@ -36,7 +40,7 @@ from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
 
 TOLERANCE = RELATIVE_GAP
 
-RUNNER_UP_TRIES = 4
+RUNNER_UP_TRIES = 2
 
 Progress = Callable[[int, int, float | None], None]
 
@@ -56,9 +60,24 @@ class _Question:
 
     bound_s: float
     serial: int
-    family: int | None = field(default=None, compare=False)
-    candidate: Candidate | None = field(default=None, compare=False)
-    counts: range | None = field(default=None, compare=False)
+    about: int | tuple[int, int] | Candidate | _Range = field(compare=False)
+
+    @property
+    def tp(self) -> int:
+        if isinstance(self.about, int):
+            return self.about
+        if isinstance(self.about, tuple):
+            return self.about[0]
+        return self.about.tp if isinstance(self.about, Candidate) else self.about.candidate.tp
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Counts of recomputed blocks of a candidate, both ends included."""
+
+    candidate: Candidate
+    fewest: int
+    most: int
 
 
 class BestFirst:
@@ -81,12 +100,15 @@ class BestFirst:
         self._serial = 0
         self._floors: dict[tuple[int, int], ActivationFloor] = {}
         self._orders: dict[tuple[int, int], RecomputeOrder] = {}
+        self._rests: dict[Candidate, float] = {}
         self._answered: set[Candidate] = set()
 
     def run(self) -> Outcome:
         """Searches until the best plan is proven to be within the tolerance."""
         for tp in dict.fromkeys(candidate.tp for candidate in self.candidates):
-            self._ask(fewest_seconds(self._model(tp)), family=tp)
+            least_s = fewest_seconds(self._model(self._largest(tp)))
+            members = (candidate for candidate in self.candidates if candidate.tp == tp)
+            self._ask(least_s + min(map(self._rest_s, members)), tp)
         while self._open:
             if self._open[0].bound_s >= self.best_s * (1 - TOLERANCE):
                 self.proven_s = min(self.proven_s, self._open[0].bound_s)
@@ -100,7 +122,7 @@ class BestFirst:
     def settle(self, tp: int) -> Found | None:
         """A good plan of one degree, also where the search had no need to look."""
         for _ in range(RUNNER_UP_TRIES):
-            waiting = [q for q in self._open if tp in (q.family, q.candidate and q.candidate.tp)]
+            waiting = [question for question in self._open if question.tp == tp]
             known = self.by_tp.get(tp)
             if not waiting or (known and min(waiting).bound_s >= known.time_s):
                 break
@@ -158,52 +180,80 @@ class BestFirst:
             best = self.best_s if self.best else None
             self.progress(len(self._answered), len(self.candidates), best)
 
-    def _ask(self, bound_s: float, **what: object) -> None:
+    def _ask(self, bound_s: float, about: int | tuple[int, int] | Candidate | _Range) -> None:
+        if bound_s == math.inf:
+            return
         self._serial += 1
-        heapq.heappush(self._open, _Question(bound_s, self._serial, **what))  # type: ignore[arg-type]
+        heapq.heappush(self._open, _Question(bound_s, self._serial, about))
 
     def _answer(self, question: _Question) -> None:
-        if question.family is not None:
-            self._family(question.family)
-        elif question.candidate is not None and question.counts is None:
-            self.candidate(question.candidate)
-        elif question.candidate is not None and question.counts is not None:
-            self._range(question.candidate, question.counts, question.bound_s)
+        about = question.about
+        if isinstance(about, int):
+            self._degree(about)
+        elif isinstance(about, tuple):
+            self._size(*about)
+        elif isinstance(about, Candidate):
+            self._candidate(about)
+        else:
+            self._range(about)
 
     def _largest(self, tp: int) -> Candidate:
         members = (candidate for candidate in self.candidates if candidate.tp == tp)
         return max(members, key=lambda candidate: (candidate.microbatch, -candidate.zero))
 
-    def _model(self, tp: int) -> Problem:
-        """The operators of a degree at its largest microbatch, where they are cheapest."""
-        largest = self._largest(tp)
-        return _operators_only(self.problem(largest, 0), self._parameters(largest))
-
     def _parameters(self, candidate: Candidate) -> Collection[int]:
         return self.pricing.costs(candidate).weights.elements.keys()
 
-    def _family(self, tp: int) -> None:
-        model = self._model(tp)
+    def _model(self, candidate: Candidate) -> Problem:
+        """A candidate's operators alone."""
+        return _operators_only(self.problem(candidate, 0), self._parameters(candidate))
+
+    def _degree(self, tp: int) -> None:
+        largest = self._largest(tp)
+        model = self._model(largest)
         solution = solve(model)
         if solution is None:
             return
-        increases: dict[int, float] = {}
-        parameters = self._parameters(self._largest(tp))
+        for size, members in self._sizes(tp).items():
+            if size == largest.microbatch:
+                self._members(members, solution.bound_s)
+            else:
+                increase = _least_increase(model, self._model(members[0]))
+                bound_s = solution.bound_s + increase + min(map(self._rest_s, members))
+                self._ask(bound_s, (tp, size))
+
+    def _size(self, tp: int, size: int) -> None:
+        members = self._sizes(tp)[size]
+        solution = solve(self._model(members[0]))
+        if solution is not None:
+            self._members(members, solution.bound_s)
+
+    def _sizes(self, tp: int) -> dict[int, list[Candidate]]:
+        """Candidates of a degree by microbatch."""
+        found: dict[int, list[Candidate]] = {}
         for candidate in self.candidates:
-            if candidate.tp != tp:
-                continue
-            problem = self.problem(candidate, 0, limited=False)
-            if candidate.microbatch not in increases:
-                increases[candidate.microbatch] = _least_increase(
-                    model, _operators_only(problem, parameters)
-                )
+            if candidate.tp == tp:
+                found.setdefault(candidate.microbatch, []).append(candidate)
+        return found
+
+    def _members(self, members: list[Candidate], operators_s: float) -> None:
+        """Asks for candidates of one size, whose operators take at least ``operators_s``."""
+        for candidate in members:
+            self._ask(operators_s + self._rest_s(candidate), candidate)
+
+    def _rest_s(self, candidate: Candidate) -> float:
+        """Least seconds of a candidate beside its operators; infinite when it cannot fit."""
+        if candidate not in self._rests:
             count = self.fewest(candidate)
             if count is None:
-                continue
-            bound_s = solution.bound_s + increases[candidate.microbatch]
-            bound_s += fewest_seconds(_weights_only(problem, parameters))
-            bound_s += recompute_s(candidate, self._floor(candidate), self.order(candidate), count)
-            self._ask(bound_s, candidate=candidate)
+                self._rests[candidate] = math.inf
+            else:
+                order = self.order(candidate)
+                most = order.of(order.total)
+                rest_s = fewest_weight_seconds(self.pricing.costs(candidate), most)
+                rest_s += recompute_s(candidate, self._floor(candidate), order, count)
+                self._rests[candidate] = rest_s
+        return self._rests[candidate]
 
     def _floor(self, candidate: Candidate) -> ActivationFloor:
         key = candidate.tp, candidate.microbatch
@@ -225,68 +275,58 @@ class BestFirst:
         fewest, most = order.counts(self.policy)
         return fewest_recomputed(costs, self._floor(candidate), order, fewest, most)
 
-    def candidate(self, candidate: Candidate) -> None:
+    def _candidate(self, candidate: Candidate) -> None:
         """Solves a candidate without memory limit, and makes the answer fit if it does not."""
         self._answered.add(candidate)
         count = self.fewest(candidate)
-        if count is None:
-            return
+        assert count is not None
         problem = self.problem(candidate, count, limited=False)
         solution = solve(problem)
         if solution is None:
             return
         most = self.order(candidate).counts(self.policy)[1]
-        fitting = self._fitting(candidate, solution, count, most)
-        found = None if fitting is None else self.found(candidate, fitting, solution.choices)
+        found = self._repaired(candidate, solution, count, most)
         self.offer(found)
-        if found is not None and fitting == count:
+        if found is not None and found.count == count:
             self.proven_s = min(self.proven_s, solution.bound_s)
         elif all(len(node.choices) == 1 for node in problem.nodes):
             self.proven_s = min(self.proven_s, found.time_s if found else math.inf)
         else:
-            stop = most + 1 if fitting is None else fitting
-            self._ask(solution.bound_s, candidate=candidate, counts=range(count, stop))
+            self._ask(solution.bound_s, _Range(candidate, count, most))
 
-    def _fitting(
+    def _repaired(
         self, candidate: Candidate, solution: Solution, fewest: int, most: int
-    ) -> int | None:
-        """The smallest count with which these choices fit: more blocks never take more memory."""
-        if self.fits(self.found(candidate, fewest, solution.choices)):
-            return fewest
-        if not self.fits(self.found(candidate, most, solution.choices)):
+    ) -> Found | None:
+        """These choices at the smallest count with which they fit: more blocks take less memory."""
+        found = self.found(candidate, fewest, solution.choices)
+        if self.fits(found):
+            return found
+        found = self.found(candidate, most, solution.choices)
+        if not self.fits(found):
             return None
         low, high = fewest + 1, most
         while low < high:
             middle = (low + high) // 2
-            if self.fits(self.found(candidate, middle, solution.choices)):
-                high = middle
+            tried = self.found(candidate, middle, solution.choices)
+            if self.fits(tried):
+                high, found = middle, tried
             else:
                 low = middle + 1
-        return high
+        return found
 
-    def _range(self, candidate: Candidate, counts: range, bound_s: float) -> None:
-        """Solves the lowest count; where it has no answer, the lowest that has one."""
-        count = counts.start
-        solution = solve(self.problem(candidate, count))
-        if solution is None and len(counts) > 1:
-            low, high = count + 1, counts.stop
-            while low < high:
-                middle = (low + high) // 2
-                tried = solve(self.problem(candidate, middle))
-                if tried is None:
-                    low = middle + 1
-                else:
-                    high, solution = middle, tried
-            count = high
+    def _range(self, asked: _Range) -> None:
+        candidate, order = asked.candidate, self.order(asked.candidate)
+        fewest, most = order.of(asked.fewest), order.of(asked.most)
+        solution = solve(self.pricing.problem(candidate, fewest, most))
         if solution is None:
             return
-        self.offer(self.found(candidate, count, solution.choices))
-        self.proven_s = min(self.proven_s, solution.bound_s)
-        if count + 1 < counts.stop:
-            order, floor = self.order(candidate), self._floor(candidate)
-            more_s = recompute_s(candidate, floor, order, count + 1)
-            more_s -= recompute_s(candidate, floor, order, counts.start)
-            self._ask(bound_s + more_s, candidate=candidate, counts=range(count + 1, counts.stop))
+        self.offer(self._repaired(candidate, solution, asked.fewest, asked.most))
+        if asked.fewest == asked.most:
+            self.proven_s = min(self.proven_s, solution.bound_s)
+            return
+        middle = (asked.fewest + asked.most) // 2
+        self._ask(solution.bound_s, _Range(candidate, asked.fewest, middle))
+        self._ask(solution.bound_s, _Range(candidate, middle + 1, asked.most))
 
 
 def _operators_only(problem: Problem, parameters: Collection[int]) -> Problem:
@@ -296,15 +336,6 @@ def _operators_only(problem: Problem, parameters: Collection[int]) -> Problem:
         for number, node in enumerate(problem.nodes)
     )
     return replace(problem, nodes=nodes, overlaps=(), fixed_s=0.0, limit_pages=None)
-
-
-def _weights_only(problem: Problem, parameters: Collection[int]) -> Problem:
-    """What parameters cost, without the operators."""
-    nodes = tuple(
-        node if number in parameters else _for_nothing(node)
-        for number, node in enumerate(problem.nodes)
-    )
-    return replace(problem, nodes=nodes, tensors=())
 
 
 def _for_nothing(node: Node) -> Node:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoplan.search.candidate_costs import CandidateCosts
+from autoplan.search.candidate_costs import CandidateCosts, Recomputed
 from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import ROOT
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.problem import PAGE_BYTES, Problem
 from autoplan.search.recompute import RecomputeOrder
 from autoplan.search.storages import KeptStorage
-from autoplan.search.weight_terms import held_bytes
+from autoplan.search.weight_terms import WeightTerms, held_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,12 +111,22 @@ def recompute_s(
 
 
 def fewest_seconds(problem: Problem) -> float:
-    """Least time of a problem when conversions are free and each decision is alone."""
-    total = problem.fixed_s
-    for node in problem.nodes:
-        total += min(choice.time_s for choice in node.choices)
-    for overlap in problem.overlaps:
+    """Least time of a problem's nodes when conversions are free and each decision is alone."""
+    return sum(min(choice.time_s for choice in node.choices) for node in problem.nodes)
+
+
+def fewest_weight_seconds(costs: CandidateCosts, recomputed: Recomputed) -> float:
+    """Least exposed time of parameters: the optimizer and the messages over ``dp``.
+
+    ``recomputed`` are the most blocks that may be: recomputing gives messages a wider window.
+    """
+    terms = WeightTerms(costs, recomputed)
+    total = terms.root_latency_s()
+    for number, elements in costs.weights.elements.items():
+        choices = terms.choices(number, [""] * len(elements))
+        total += min(choice.time_s for choice in choices)
+    for overlap in terms.overlaps():
         sent = overlap.fixed_messages_s + sum(min(row) for _, row in overlap.messages_s)
         window = overlap.fixed_window_s + sum(max(row) for _, row in overlap.window_s)
-        total += max(overlap.floor * sent, sent - window, 0.0)
+        total += max(overlap.floor * sent, sent - window)
     return total

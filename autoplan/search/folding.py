@@ -4,6 +4,9 @@ Costs of one microbatch become costs of a step: times the number of microbatches
 that share the choice. Of L blocks of a kind, n are recomputed: they keep their inputs alone, run
 their forward twice, and one of them at a time holds all that it would have kept. All of this is
 linear in the choices for a given n.
+
+More recomputed blocks take more time and leave less to keep. A problem for a *range* of n takes
+each cost from the end of the range where it is lower, so that no problem in the range costs less.
 """
 
 from __future__ import annotations
@@ -19,15 +22,24 @@ from autoplan.search.weight_terms import WeightTerms
 from autoplan.sharding.placement import local_fraction
 
 
-def build_problem(costs: CandidateCosts, recomputed: Recomputed) -> Problem:
-    """The problem of a candidate when so many blocks of each kind are recomputed."""
-    return _Builder(costs, recomputed, WeightTerms(costs, recomputed)).problem()
+def build_problem(
+    costs: CandidateCosts, fewest: Recomputed, most: Recomputed | None = None
+) -> Problem:
+    """The problem of a candidate when so many blocks of each kind are recomputed.
+
+    Args:
+        fewest: blocks recomputed, by kind.
+        most: the upper end of a range, for a problem that bounds all in it from below.
+    """
+    most = fewest if most is None else most
+    return _Builder(costs, fewest, most, WeightTerms(costs, most)).problem()
 
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
     costs: CandidateCosts
-    recomputed: Recomputed
+    fewest: Recomputed
+    most: Recomputed
     weights: WeightTerms
 
     def problem(self) -> Problem:
@@ -52,7 +64,7 @@ class _Builder:
         """Forward and backward runs of a region in a step, over all its blocks."""
         copies = self.costs.folded.copies(region)
         count = self.costs.candidate.num_microbatches
-        return count * (copies + self.recomputed.get(region, 0)), count * copies
+        return count * (copies + self.fewest.get(region, 0)), count * copies
 
     def _choices(self, number: int) -> tuple[Choice, ...]:
         space = self.costs.microbatch.space
@@ -79,7 +91,7 @@ class _Builder:
         door = next(
             d for doors in self.costs.folded.doors.values() for d in doors if d.name == name
         )
-        copies = min(self.recomputed.get(door.kind, 0), door.distinct)
+        copies = min(self.fewest.get(door.kind, 0), door.distinct)
         placement = space.strategies[number][choice].outputs[0]
         nbytes = copies * sizes.doors[name].nbytes * local_fraction(placement, space.tp)
         return Choice(label=label, memory_pages=pages(nbytes))
@@ -87,7 +99,7 @@ class _Builder:
     def _tensor(self, link: Link, table: tuple[tuple[ConversionCost, ...], ...]) -> Tensor:
         region, copies = link.tensor.region, link.tensor.copies
         count = self.costs.candidate.num_microbatches
-        forward = count * (copies + self.recomputed.get(region, 0))
+        forward = count * (copies + self.fewest.get(region, 0))
         return Tensor(
             name=link.tensor.ref.node,
             producer=link.producer,
@@ -109,8 +121,8 @@ class _Builder:
         space, sizes = self.costs.microbatch.space, self.costs.microbatch.sizes
         nbytes = sizes.meta(link.tensor.ref).nbytes
         region = link.tensor.region
-        kept = link.tensor.copies - self.recomputed.get(region, 0)
-        kept += bool(self.recomputed.get(region, 0))
+        kept = link.tensor.copies - self.most.get(region, 0)
+        kept += bool(self.fewest.get(region, 0))
         return tuple(
             tuple(
                 pages(kept * nbytes * local_fraction(port.placement, space.tp))
@@ -122,11 +134,11 @@ class _Builder:
         )
 
     def _storage(self, storage: KeptStorage) -> Storage:
-        copies = kept_copies(self.costs.folded, storage, self.recomputed)
+        copies = kept_copies(self.costs.folded, storage, self.most)
         return Storage(
             name=storage.source.node,
             kept_pages=pages(copies * storage.nbytes),
-            transient_pages=pages(storage.nbytes) if self.recomputed.get(storage.region) else 0,
+            transient_pages=pages(storage.nbytes) if self.fewest.get(storage.region) else 0,
             group=storage.region,
             holders=tuple((node, frozenset(taken)) for node, taken in storage.holders.items()),
         )

@@ -60,9 +60,11 @@ class Pricing:
             self._candidates[candidate] = self._costs(candidate)
         return self._candidates[candidate]
 
-    def problem(self, candidate: Candidate, recomputed: Recomputed) -> Problem:
-        """The candidate's decisions when so many blocks of each kind are recomputed."""
-        return build_problem(self.costs(candidate), recomputed)
+    def problem(
+        self, candidate: Candidate, fewest: Recomputed, most: Recomputed | None = None
+    ) -> Problem:
+        """The candidate's decisions when so many blocks are recomputed (``build_problem``)."""
+        return build_problem(self.costs(candidate), fewest, most)
 
     @cached_property
     def buffer_bytes(self) -> int:
