@@ -26,6 +26,9 @@ Progress = Callable[[float, str], None]
 ExampleInputs = tuple[Any, ...] | Mapping[str, Any]
 GivenPins = Mapping[str, int | str] | Pins | None
 
+# Where tracing and searching start on the scale of progress.
+_TRACING, _SEARCHING = 0.2, 0.5
+
 load_plan = plan_io.load
 save_plan = plan_io.save
 
@@ -80,10 +83,13 @@ def plan(
         optimizer=optimizer,
         pins=request.make_pins(pins),
     )
+    tell = progress or _tell_nobody
+    tell(0.0, f"loading {job.model.name}")
     case = _load(model, job.model, example_inputs, loss_fn)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
+    tell(_TRACING, f"tracing {job.model.name}")
     graph = _capture(case, precision, batch_dims)
-    return _search(graph, job, progress)
+    return _search(graph, job, tell)
 
 
 def compile(
@@ -133,7 +139,7 @@ def compile(
     _check_weights(case.model)
     graph = _capture(case, job.precision, batch_dims)
     if decided is None:
-        decided = launch.agree(lambda: _search(graph, job, None))
+        decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
     return parallelize(case.model, graph, decided)
 
 
@@ -178,10 +184,17 @@ def _capture(
     )
 
 
-def _search(graph: OpGraph, job: Job, progress: Progress | None) -> Plan:
+def _search(graph: OpGraph, job: Job, tell: Progress) -> Plan:
     from autoplan.search.planner import plan_job
 
-    return plan_job(graph, job, request.load_cluster(job.cluster), progress=progress)
+    def searching(fraction: float, what: str) -> None:
+        tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
+
+    return plan_job(graph, job, request.load_cluster(job.cluster), progress=searching)
+
+
+def _tell_nobody(fraction: float, what: str) -> None:
+    pass
 
 
 def _read(plan: Plan | str | Path, given: Mapping[str, Any]) -> Plan:

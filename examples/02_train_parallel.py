@@ -38,40 +38,36 @@ def build_model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
-def batches() -> Iterator[Batch]:
+def read_batches() -> list[Batch]:
     """Global batches of windows of the repository's Python files; the same on every rank."""
     text = b"".join(path.read_bytes() for path in sorted((ROOT / "autoplan").rglob("*.py")))
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     draw = torch.Generator().manual_seed(1)
-    for _ in range(STEPS):
-        starts = torch.randint(len(data) - TOKENS, (BATCH,), generator=draw)
-        ids = torch.stack([data[start : start + TOKENS] for start in starts])
-        yield {"input_ids": ids, "labels": ids}
+    starts = torch.randint(len(data) - TOKENS, (STEPS, BATCH), generator=draw).tolist()
+    windows = [torch.stack([data[at : at + TOKENS] for at in step]) for step in starts]
+    return [{"input_ids": ids, "labels": ids} for ids in windows]
 
 
-def train_parallel(model: GPT2LMHeadModel) -> list[float]:
+def train_parallel(model: GPT2LMHeadModel, batches: list[Batch]) -> list[float]:
     """Losses of the steps on all ranks."""
-    example_inputs = next(batches())
-    pm = autoplan.compile(
-        model, example_inputs, global_batch=BATCH, precision="fp32", pins={"tp": 2}
-    )
+    pm = autoplan.compile(model, batches[0], global_batch=BATCH, precision="fp32", pins={"tp": 2})
     if dist.get_rank() == 0:
         plan = pm.plan
         print(f"planned: dp {plan.mesh.dp} x tp {plan.mesh.tp}, ZeRO {plan.zero}", end=", ")
-        print(f"{plan.num_microbatches} microbatches of {plan.microbatch}", flush=True)
+        print(f"microbatches {plan.num_microbatches} of {plan.microbatch}", flush=True)
     optimizer = torch.optim.AdamW(pm.parameters(), lr=LEARNING_RATE)
     losses = []
-    for batch in batches():
+    for batch in batches:
         losses.append(pm.train_step(pm.shard_batch(batch)).item())
         optimizer.step()
         optimizer.zero_grad()
     return losses
 
 
-def train_alone(model: GPT2LMHeadModel) -> Iterator[float]:
+def train_alone(model: GPT2LMHeadModel, batches: list[Batch]) -> Iterator[float]:
     """Losses of the same steps in this process alone."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    for batch in batches():
+    for batch in batches:
         loss = model(**batch).loss
         loss.backward()
         optimizer.step()
@@ -82,14 +78,16 @@ def train_alone(model: GPT2LMHeadModel) -> Iterator[float]:
 def main() -> int:
     model = build_model()
     alone = copy.deepcopy(model)
-    parallel_losses = train_parallel(model)
+    batches = read_batches()
+    parallel_losses = train_parallel(model, batches)
     ranks, rank = dist.get_world_size(), dist.get_rank()
     dist.destroy_process_group()
     if rank != 0:
         return 0
     print(f"step  {ranks} ranks  one process  difference")
     differences = []
-    for step, (ours, truth) in enumerate(zip(parallel_losses, train_alone(alone), strict=True)):
+    pairs = zip(parallel_losses, train_alone(alone, batches), strict=True)
+    for step, (ours, truth) in enumerate(pairs):
         differences.append(abs(ours - truth))
         print(f"{step:4}  {ours:7.5f}  {truth:11.5f}  {differences[-1]:10.1e}", flush=True)
     print(f"largest difference {max(differences):.1e}, allowed {TOLERANCE:.0e}")

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, a line a phase in a pipe, nothing for quick work."""
+"""Progress on stderr: a bar on a terminal, a few lines in a pipe, nothing for quick work."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ class ProgressDisplay:
 
 
 class _Lines:
-    """One line for each phase."""
+    """A line for every tenth of the work."""
 
     def __init__(self) -> None:
-        self._shown = ""
+        self._shown = -1
 
     def show(self, fraction: float, what: str) -> None:
-        if what != self._shown:
-            self._shown = what
+        tenth = int(10 * fraction)
+        if tenth > self._shown:
+            self._shown = tenth
             print(f"{100 * fraction:.0f} % {what}", file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -196,8 +196,11 @@ def _placements(plan: Plan) -> RenderableType:
 
 def _certificate(plan: Plan) -> str:
     search = plan.search
-    return (
-        f"No plan in the space takes less than {units.seconds(search.lower_bound_s)} by the same"
-        f" cost model: this one is within {units.percent(search.gap)}."
-        f" {search.candidates} candidates. Space: {search.space}."
-    )
+    if search.gap > 0:
+        proof = (
+            f"No plan in the space takes less than {units.seconds(search.lower_bound_s)} by the"
+            f" same cost model: this one is within {units.percent(search.gap)} of the best."
+        )
+    else:
+        proof = "No plan in the space is faster by the same cost model."
+    return f"{proof} {search.candidates} candidates. Space: {search.space}."

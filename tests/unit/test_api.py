@@ -50,8 +50,9 @@ def test_pins_are_honoured() -> None:
     assert (plan.job.pins.tp, plan.job.model.kind) == (2, "object")
 
 
-def test_the_plan_is_traced_in_its_own_precision() -> None:
-    assert planned().fingerprint != planned(precision="bf16").fingerprint
+def test_memory_follows_the_precision() -> None:
+    bf16, fp32 = (planned(precision=name).estimate.stages[0].memory for name in ("bf16", "fp32"))
+    assert bf16.activations < fp32.activations
 
 
 def test_progress_only_grows_and_names_its_phases() -> None:

@@ -169,10 +169,12 @@ def test_quick_work_shows_no_progress(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_long_work_shows_each_phase_once_in_a_pipe(capsys: pytest.CaptureFixture) -> None:
+def test_long_work_shows_a_line_for_every_tenth_in_a_pipe(capsys: pytest.CaptureFixture) -> None:
     with ProgressDisplay(quiet_s=0.0) as progress:
         progress(0.1, "tracing")
         progress._timer.join(timeout=60)
-        progress(0.2, "tracing")
-        progress(0.5, "searching")
-    assert capsys.readouterr() == ("", "10 % tracing\n50 % searching\n")
+        progress(0.15, "tracing")
+        progress(0.5, "1 of 9")
+        progress(0.55, "2 of 9")
+        progress(0.6, "3 of 9")
+    assert capsys.readouterr() == ("", "10 % tracing\n50 % 1 of 9\n60 % 3 of 9\n")
