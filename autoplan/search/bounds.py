@@ -77,17 +77,8 @@ def fewest_bytes(
     costs: CandidateCosts, floor: ActivationFloor, order: RecomputeOrder, count: int
 ) -> float:
     """Fewest bytes of a candidate that recomputes ``count`` blocks."""
-    folded, weights = costs.microbatch.space.folded, costs.weights
-    always = step = 0.0
-    for number, elements in weights.elements.items():
-        each = weights.per_element[weights.trainable[number]]
-        copies = folded.copies(folded.region[costs.microbatch.space.names[number]])
-        always += copies * min(elements) * held_bytes(each)
-        step += copies * min(elements) * each.optimizer_step
-    backward = floor.kept_bytes[ROOT] + floor.transient_bytes
-    for kind, recomputed in order.of(count).items():
-        backward += (folded.copies(kind) - recomputed) * floor.kept_bytes[kind]
-        backward += max(0, recomputed - 1) * floor.entering_bytes[kind]
+    always, step = _weight_bytes(costs)
+    backward = _backward_bytes(costs, floor, order, count)
     return (costs.fixed_pages - 1) * PAGE_BYTES + always + max(step, backward)
 
 
@@ -95,11 +86,35 @@ def fewest_recomputed(
     costs: CandidateCosts, floor: ActivationFloor, order: RecomputeOrder, fewest: int, most: int
 ) -> int | None:
     """The smallest count of recomputed blocks that could fit; None when none can."""
-    limit = costs.limit_pages * PAGE_BYTES
+    always, step = _weight_bytes(costs)
+    room = (costs.limit_pages - costs.fixed_pages + 1) * PAGE_BYTES - always
+    if step > room:
+        return None
     for count in range(fewest, most + 1):
-        if fewest_bytes(costs, floor, order, count) <= limit:
+        if _backward_bytes(costs, floor, order, count) <= room:
             return count
     return None
+
+
+def _weight_bytes(costs: CandidateCosts) -> tuple[float, float]:
+    """Fewest bytes of the parameters, always and at the optimizer's step."""
+    always = step = 0.0
+    for number, elements in costs.weights.elements.items():
+        each = costs.weights.per_element[costs.weights.trainable[number]]
+        stored = costs.folded.copies(costs.region(number)) * min(elements)
+        always += stored * held_bytes(each)
+        step += stored * each.optimizer_step
+    return always, step
+
+
+def _backward_bytes(
+    costs: CandidateCosts, floor: ActivationFloor, order: RecomputeOrder, count: int
+) -> float:
+    total = floor.kept_bytes[ROOT] + floor.transient_bytes
+    for kind, recomputed in order.of(count).items():
+        total += (costs.folded.copies(kind) - recomputed) * floor.kept_bytes[kind]
+        total += max(0, recomputed - 1) * floor.entering_bytes[kind]
+    return total
 
 
 def recompute_s(

@@ -39,7 +39,7 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
         exposed_comm_s=times.exposed_comm_s,
         bubble_s=0.0,
         optimizer_s=times.optimizer_s,
-        comm_s=dict(sorted(times.comm_s.items())),
+        comm_s={name: s for name, s in sorted(times.comm_s.items()) if s > 0},
         tokens_per_s=samples_per_s * seq_len if seq_len else None,
         samples_per_s=samples_per_s,
         mfu=model_flops(pricing) / (times.step_s * peak_flops),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
@@ -110,6 +110,7 @@ class _Pricer:
     sizes: FoldedSizes
     cluster: ClusterSpec
     ranks_per_node: int
+    known: dict[tuple[int, bool, Placement, Port], ConversionCost] = field(default_factory=dict)
 
     def operators(self, name: str, options: tuple[Strategy, ...]) -> tuple[OpCost, ...]:
         node = self.sizes.nodes.get(name)
@@ -147,18 +148,29 @@ class _Pricer:
 
     def link(self, link: Link) -> tuple[tuple[ConversionCost, ...], ...]:
         meta = self.sizes.meta(link.tensor.ref)
+        nbytes, learns = meta.nbytes, meta.requires_grad
         return tuple(
-            tuple(self._conversion(meta, placement, port) for port in link.ports)
+            tuple(self._conversion(nbytes, learns, placement, port) for port in link.ports)
             for placement in link.placements
         )
 
-    def _conversion(self, meta: TensorMeta, placement: Placement, port: Port) -> ConversionCost:
+    def _conversion(
+        self, nbytes: int, learns: bool, placement: Placement, port: Port
+    ) -> ConversionCost:
+        key = nbytes, learns, placement, port
+        if key not in self.known:
+            self.known[key] = self._priced(nbytes, learns, placement, port)
+        return self.known[key]
+
+    def _priced(
+        self, nbytes: int, learns: bool, placement: Placement, port: Port
+    ) -> ConversionCost:
         if not is_possible(placement, port):
             return IMPOSSIBLE
-        found = conversion(placement, port, differentiable=meta.requires_grad)
+        found = conversion(placement, port, differentiable=learns)
         if found is None:
             return ConversionCost(forward_s=0.0, backward_s=0.0)
-        forward, backward = messages(found, meta.nbytes, self.space.tp)
+        forward, backward = messages(found, nbytes, self.space.tp)
         return ConversionCost(
             forward_s=self._sent_s(forward),
             backward_s=self._sent_s(backward),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from autoplan.job import Job
@@ -102,6 +103,8 @@ def _plan(
     }
     kinds = {node.name: node.kind for node in pricing.folded.nodes}
     bound_s = min(outcome.bound_s, estimate.step_s)
+    if math.isclose(bound_s, estimate.step_s, rel_tol=1e-9):
+        bound_s = estimate.step_s
     return Plan(
         job=pricing.job,
         fingerprint=graph.fingerprint,

@@ -6,7 +6,6 @@ than the best of them. Placements by operator are the solver's, also in the tens
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.search.best_first import BestFirst, Found
@@ -35,7 +34,7 @@ def standard_recipes(degrees: tuple[int, ...], gpus_per_node: int) -> tuple[Reci
 
 
 def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]) -> Found | None:
-    """The recipe at its best microbatch, with all or no blocks recomputed.
+    """The recipe at its best microbatch, with all or no blocks recomputed, as far as the pins allow.
 
     Args:
         candidates: those to take the recipe's members from.
@@ -54,7 +53,7 @@ def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]
     tried = [
         search.found(member, count, solution.choices)
         for member in members
-        for count in _counts(search, member)
+        for count in sorted({*search.order(member).counts(search.policy)})
     ]
     fitting = [found for found in tried if search.fits(found)]
     if fitting:
@@ -65,7 +64,3 @@ def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]
 def _only(candidate: Candidate) -> int | None:
     """The one stage that candidates with a single data-parallel rank have."""
     return candidate.zero if candidate.dp == 1 else None
-
-
-def _counts(search: BestFirst, candidate: Candidate) -> Iterator[int]:
-    yield from {0, search.order(candidate).total}
