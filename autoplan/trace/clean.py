@@ -45,8 +45,9 @@ def clean(module: fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     drop_dead(graph)
-    for node in graph.nodes:
-        _check(node)
+    for check in (_check_batch_norm, _check):
+        for node in graph.nodes:
+            check(node)
 
 
 def drop_dead(graph: fx.Graph) -> None:
@@ -70,6 +71,15 @@ def _is_idle_cast(node: fx.Node) -> bool:
     return storage_id(node.meta["val"]) == storage_id(operand.meta["val"])
 
 
+def _check_batch_norm(node: fx.Node) -> None:
+    if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
+        raise _refused(
+            node,
+            "a BatchNorm that updates its running statistics is not supported",
+            "set track_running_stats=False, or use another norm",
+        )
+
+
 def _check(node: fx.Node) -> None:
     if node.op in ("placeholder", "output"):
         return
@@ -77,12 +87,6 @@ def _check(node: fx.Node) -> None:
         return
     if not isinstance(node.target, torch._ops.OpOverload):
         raise _refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
-    if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
-        raise _refused(
-            node,
-            "a BatchNorm that updates its running statistics is not supported yet",
-            "set track_running_stats=False, or use another norm",
-        )
     if node.target._schema.is_mutable:
         raise _refused(
             node,

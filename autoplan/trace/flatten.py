@@ -17,16 +17,11 @@ _AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 _DETACH = torch.ops.aten.detach.default
 
 
-def inline_regions(module: fx.GraphModule, graph: fx.Graph, *, no_grad: bool = False) -> None:
-    """Replaces every region node of ``graph``, which may be nested in ``module``, by its nodes."""
+def inline_regions(module: fx.GraphModule, graph: fx.Graph) -> None:
+    """Replaces every region node of ``graph``, which is ``module``'s, by the region's nodes."""
     for node in list(graph.nodes):
         if node.target is _GRAD_MODE:
             enabled, body, *operands = node.args
-            if enabled and no_grad:
-                raise UnsupportedModelError(
-                    f"torch.enable_grad inside torch.no_grad{_at(node)} is not supported; "
-                    "take it out of the no_grad region"
-                )
             _inline(module, graph, node, body, operands, detach=not enabled)
         elif node.target is _AUTOCAST:
             device, _, enabled, _, body, *operands = node.args
@@ -40,7 +35,7 @@ def inline_regions(module: fx.GraphModule, graph: fx.Graph, *, no_grad: bool = F
 
 def _inline(module, graph, node, body, operands, *, detach) -> None:
     inner = getattr(module, body.target)
-    inline_regions(inner, inner.graph, no_grad=detach)
+    inline_regions(inner, inner.graph)
     values: dict[fx.Node, fx.Node] = {}
     detached: dict[fx.Node, fx.Node] = {}
     given = iter(operands)

@@ -34,7 +34,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder with tied embeddings that returns logits."""
 
-    def __init__(self, vocab=61, width=16, heads=2, layers=2, length=12, dropout=0.0, tied=True):
+    def __init__(self, *, vocab=61, width=16, heads=2, layers=2, length=12, dropout=0.0, tied=True):
         super().__init__()
         self.tokens = nn.Embedding(vocab, width)
         self.positions = nn.Embedding(length, width)

@@ -1,0 +1,164 @@
+"""What cannot be traced faithfully is refused in one line that names it, its place and the cure."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.capture import capture
+from tests.unit import trace_models as models
+
+
+class Model(nn.Module):
+    """A linear layer around a function under test."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.function = function
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x):
+        return self.function(self, self.linear(x)).sum()
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def _branch(model, y):
+    if y.sum() > 0:
+        return y * 2
+    return y
+
+
+def _one_more(model, y):
+    return torch.cat([y, y[:1]])
+
+
+def _batch_norm(model, y):
+    return model.norm(y)
+
+
+def _autocast(model, y):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return model.linear(y)
+
+
+def _fails(model, y):
+    return y @ torch.ones(3, 3)
+
+
+def _batch_branch(model, y):
+    return torch.tanh(y) if y.shape[0] > 2 else torch.relu(y)
+
+
+CASES = {
+    "branches on the value of a tensor": _branch,
+    "Straight is a custom torch.autograd.Function": lambda m, y: Straight.apply(y),
+    "draws from Python's random": lambda m, y: y * random.random(),
+    "in-place operator aten.add_.Tensor": lambda m, y: y.add_(1.0),
+    "running statistics": _batch_norm,
+    "no multiple of the batch": _one_more,
+    "torch.autocast('cpu') inside the model": _autocast,
+    "the graph differs at batch 2 and 3": _batch_branch,
+    "becomes 3.5 at another batch": lambda m, y: y * (y.shape[0] + 0.5),
+    "depends on the data": lambda m, y: y[y > 0],
+    "tracing failed": _fails,
+    "register it as a buffer": lambda m, y: y * torch.tensor([1.0] * 5000).sum(),
+}
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_refused_by_name_in_one_line(message):
+    parts = {"norm": nn.BatchNorm1d(4)} if "running" in message else {}
+    state = random.getstate()
+    with pytest.raises(UnsupportedModelError) as caught:
+        capture(Model(CASES[message], **parts), (torch.randn(4, 4),))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert random.getstate() == state
+
+
+@pytest.mark.parametrize("function", [_branch, _fails, _one_more])
+def test_the_users_source_line_is_named(function):
+    with pytest.raises(UnsupportedModelError, match=r"tests/unit/test_trace_errors\.py:\d+"):
+        capture(Model(function), (torch.randn(4, 4),))
+
+
+def test_stateless_batch_norm_is_traced():
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    graph = capture(Model(_batch_norm, norm=norm), (torch.randn(4, 4),))
+    assert "norm/batch_norm" in graph.by_name
+
+
+class Returns(nn.Module):
+    def __init__(self, result):
+        super().__init__()
+        self.linear, self.result = nn.Linear(4, 4), result
+
+    def forward(self, x):
+        return self.result(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda y: y, r"float32 tensor of shape \(2, 4\) where the loss"),
+        (lambda y: {"logits": y}, "returned dict without a loss"),
+        (lambda y: y.argmax(), "int64 tensor"),
+        (lambda y: {"loss": None}, "without a loss"),
+    ],
+)
+def test_outputs_without_a_scalar_loss(result, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        capture(Returns(result), (torch.randn(4, 4),))
+
+
+@pytest.mark.parametrize("result", [lambda y: y.sum(), lambda y: {"loss": y.sum(), "logits": y}])
+def test_scalar_and_dict_losses_are_found(result):
+    graph = capture(Returns(result), (torch.randn(4, 4),))
+    assert graph.output.node == "/sum"
+
+
+def _mse(outputs, targets):
+    return F.mse_loss(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        ((torch.ones(4, 8), torch.ones(3, 8)), {}, "'x' holds 4 samples and 'targets' holds 3"),
+        ((torch.ones(4, 8),), {}, "the last example input is the targets"),
+        ({"x": torch.ones(4, 8)}, {}, 'need the key "targets"'),
+        (([torch.ones(4, 8)], torch.ones(4, 8)), {}, "'x' is a list"),
+        ((torch.ones(4, 8), torch.ones(4, 8)), {"batch_dims": {"z": 0}}, "names 'z'"),
+        ((torch.ones(4, 8), torch.ones(4, 8)), {"batch_dims": {"x": 2}}, "on dim 2"),
+        ((torch.ones(()), torch.ones(())), {}, "carries the batch"),
+        ((torch.ones(2, 8), torch.ones(2, 8), torch.ones(2, 8)), {}, "forward takes 1"),
+        (torch.ones(2, 8), {}, "give a tuple of arguments"),
+    ],
+)
+def test_example_inputs_are_checked(inputs, options, message):
+    with pytest.raises(UnsupportedModelError) as caught:
+        capture(models.MLP(), inputs, loss_fn=_mse, **options)
+    assert message in str(caught.value)
+
+
+def test_lazy_and_uncopyable_models():
+    with pytest.raises(UnsupportedModelError, match="run the model once"):
+        capture(nn.Sequential(nn.LazyLinear(3)), (torch.ones(2, 4),))
+    model = models.MLP()
+    model.generator = (index for index in range(3))
+    with pytest.raises(UnsupportedModelError, match="cannot be copied"):
+        capture(model, (torch.ones(2, 8), torch.ones(2, 8)), loss_fn=_mse)
