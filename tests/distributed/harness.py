@@ -2,13 +2,15 @@
 
 Forking keeps the imported torch, so that a group of ranks starts in a fraction of a second where
 ``spawn`` takes many. The parent must not have run a parallel operator; ``conftest`` sets one
-thread for that. Whatever happens, no process outlives the deadline.
+thread for that. Whatever happens, no process outlives the deadline. Results are pickled whole
+(``Connection.send`` would share tensors through the memory of a rank that has ended).
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import tempfile
 import time
 import traceback
@@ -115,10 +117,10 @@ def _rank_main(  # noqa: PLR0917
         )
         result = function(rank, *args)
         dist.barrier()
-        sender.send(Outcome(result=result))
+        sender.send_bytes(pickle.dumps(Outcome(result=result)))
         dist.destroy_process_group()
     except BaseException:
-        sender.send(Outcome(error=traceback.format_exc()))
+        sender.send_bytes(pickle.dumps(Outcome(error=traceback.format_exc())))
         sender.close()
         os._exit(1)
 
@@ -130,7 +132,7 @@ def _collect(receivers: list[Connection], deadline: float) -> list[Outcome]:
         for receiver in wait(list(waiting), timeout=left):
             rank = waiting.pop(receiver)  # pyright: ignore[reportArgumentType]
             try:
-                outcomes[rank] = receiver.recv()  # pyright: ignore[reportAttributeAccessIssue]
+                outcomes[rank] = pickle.loads(receiver.recv_bytes())  # pyright: ignore[reportAttributeAccessIssue]
             except EOFError:
                 outcomes[rank] = Outcome(died=True)
             if not outcomes[rank].ok:

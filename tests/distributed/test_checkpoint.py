@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,19 @@ import pytest
 import torch
 
 from autoplan.errors import CheckpointError
+from autoplan.runtime import checkpoint
+from autoplan.runtime.module import ParallelModule
+from autoplan.runtime.parallelize import parallelize
+from tests.distributed.cases import Case, graph_of, greedy_plan, make_batches, make_model
 from tests.distributed.handmade import BATCH, Cell, make_net, net_batch, parallel_net
-from tests.distributed.harness import run_ranks
-from tests.distributed.training import check_equal, make_optimizer, train_alone, train_parallel
+from tests.distributed.harness import run_outcomes, run_ranks
+from tests.distributed.training import (
+    Run,
+    check_equal,
+    make_optimizer,
+    train_alone,
+    train_parallel,
+)
 
 BEFORE, AFTER = 2, 3
 SPLIT = Cell(dp=2, tp=2, zero=3, hidden=6)
@@ -113,3 +125,63 @@ def test_mixed_precision_saves_float32_weights(tmp_path):
     assert {p.dtype for p in pm.parameters()} == {torch.float32}
     index = json.loads((tmp_path / "index.json").read_text())
     assert index["content"]["optimizer"]["class"] == "AdamW"
+
+
+def die(*_args: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save_and_lose_a_rank(rank: int, path: Path) -> None:
+    pm = parallel_net(Cell(dp=2, zero=3), seed=9)
+    if rank == 1:
+        checkpoint.write_pieces = die
+    pm.save(path)
+
+
+def test_a_rank_killed_while_saving_leaves_the_old_one_whole(tmp_path):
+    alone = parallel_net(Cell())
+    alone.save(tmp_path, extra={"save": "old"})
+    outcomes = run_outcomes(save_and_lose_a_rank, 2, tmp_path, timeout_s=10)
+    assert outcomes[1].died
+    assert not outcomes[0].ok
+    pm = parallel_net(Cell(), seed=5)
+    assert pm.load(tmp_path) == {"save": "old"}
+    expected = dict(alone.named_parameters())
+    assert all(torch.equal(p, expected[name]) for name, p in pm.named_parameters())
+
+
+TIED = Case("gpt tied", (2, 2), 3, False, torch.float64, 1, "adamw")
+ONE = replace(TIED, mesh=(1, 1), zero=0)
+
+
+def parallel_gpt(case: Case) -> ParallelModule:
+    graph = graph_of(case.model, case.dtype)
+    return parallelize(make_model(case.model, case.dtype), graph, greedy_plan(graph, case))
+
+
+def train_and_save_gpt(rank: int, path: Path, case: Case) -> None:
+    pm = parallel_gpt(case)
+    optimizer = make_optimizer(case.optimizer, pm.parameters())
+    train_parallel(pm, make_batches(case.model, case.dtype), optimizer)
+    pm.save(path, optimizer)
+
+
+def load_and_train_gpt(rank: int, path: Path, case: Case) -> Run:
+    pm = parallel_gpt(case)
+    optimizer = make_optimizer(case.optimizer, pm.parameters())
+    pm.load(path, optimizer)
+    return train_parallel(pm, make_batches(case.model, case.dtype), optimizer)
+
+
+def test_a_tied_model_goes_on_under_another_plan(tmp_path):
+    graph_of(TIED.model, TIED.dtype)
+    run_ranks(train_and_save_gpt, 4, tmp_path, TIED)
+    model, batches = make_model(TIED.model, TIED.dtype), make_batches(TIED.model, TIED.dtype)
+    optimizer = make_optimizer(TIED.optimizer, model.parameters())
+    train_alone(model, batches, optimizer)
+    expected = train_alone(model, batches, optimizer)
+    for case in (replace(TIED, mesh=(1, 2)), replace(TIED, mesh=(2, 1), zero=1)):
+        for run in run_ranks(load_and_train_gpt, 2, tmp_path, case):
+            check_equal(run, expected, TIED.dtype)
+    check_equal(load_and_train_gpt(0, tmp_path, ONE), expected, TIED.dtype)
+    assert {"tokens.weight", "head.weight"} <= set(parallel_gpt(ONE).state_dict())
