@@ -60,8 +60,8 @@ class LocalRun:
 
 def check_all_strategies(example: Example, ranks: int) -> tuple[str, ...]:
     """Compares every strategy on ``ranks`` ranks with the whole operator; returns the labels."""
-    tensors = list(_leaves((*example.args, *example.kwargs.values())))
-    graph = _graph(example, tensors)
+    tensors = tensors_of(example)
+    graph = graph_of(example, tensors)
     truth = _run_whole(example, tensors, graph.nodes[-1])
     offered = strategies_for(truth.node, graph, MeshAxis("tp", ranks))
     for strategy in offered:
@@ -73,6 +73,11 @@ def check_all_strategies(example: Example, ranks: int) -> tuple[str, ...]:
     return tuple(strategy.label for strategy in offered)
 
 
+def tensors_of(example: Example) -> list[Tensor]:
+    """The tensors among the arguments, in order."""
+    return list(_leaves((*example.args, *example.kwargs.values())))
+
+
 def _leaves(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
@@ -81,7 +86,8 @@ def _leaves(value: Any) -> Iterator[Tensor]:
             yield from _leaves(item)
 
 
-def _graph(example: Example, tensors: Sequence[Tensor]) -> OpGraph:
+def graph_of(example: Example, tensors: Sequence[Tensor]) -> OpGraph:
+    """A graph whose last node is the call and whose other nodes are its tensors."""
     refs = iter([Ref(f"x{index}") for index in range(len(tensors))])
 
     def convert(value: Any) -> Arg:
@@ -120,7 +126,7 @@ def _call(target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def _run_whole(example: Example, tensors: Sequence[Tensor], node: OpNode) -> Truth:
     leaves = [_leaf(tensor, tensor) for tensor in tensors]
-    results = list(_leaves(_substituted(example.target, example.args, example.kwargs, leaves)))
+    results = list(_leaves(substituted(example.target, example.args, example.kwargs, leaves)))
     given = tuple(torch.randn_like(out) if out.requires_grad else None for out in results)
     return Truth(
         node=node,
@@ -147,7 +153,7 @@ def _leaf(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor.detach().clone().requires_grad_(like.requires_grad)
 
 
-def _substituted(
+def substituted(
     target: str | Callable[..., Any], args: Any, kwargs: dict[str, Any], leaves: Sequence[Tensor]
 ) -> Any:
     """The call with its tensors replaced, in order, by ``leaves``."""
@@ -211,7 +217,7 @@ def _run_ranks(run: LocalRun) -> tuple[list[list[Tensor]], list[list[Any]]]:
     results, grads = [], []
     for rank in range(run.ranks):
         leaves = [_leaf(pieces[rank], pieces[0]) for pieces in run.operands]
-        outputs = list(_leaves(_substituted(run.target, run.args, run.kwargs, leaves)))
+        outputs = list(_leaves(substituted(run.target, run.args, run.kwargs, leaves)))
         given = [None if grad is None else grad[rank] for grad in run.result_grads]
         grads.append(_backward(leaves, outputs, given))
         results.append([output.detach() for output in outputs])
@@ -230,7 +236,7 @@ def _run_stand_in(run: LocalRun) -> tuple[list[list[Tensor]], list[list[Any]]]:
             for pieces in run.operands
         ]
         kwargs = {**run.kwargs, "axis": axis}
-        output = _substituted(getattr(ops, run.target), run.args, kwargs, leaves)
+        output = substituted(getattr(ops, run.target), run.args, kwargs, leaves)
         output.backward(per_rank(run.result_grads[0]))
         grads = [
             of_rank(leaf.grad) if leaf.requires_grad else [None] * run.ranks for leaf in leaves

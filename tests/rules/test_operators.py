@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoplan.sharding.rules.registry import RULES
 from tests.rules import dim_calls, elementwise_calls, sum_calls
 from tests.rules.draw import Draw
-from tests.rules.oracle import check_all_strategies
+from tests.rules.oracle import Example, check_all_strategies
 
 CALLS = {**dim_calls.CALLS, **elementwise_calls.CALLS, **sum_calls.CALLS}
 DEMANDING = set(dim_calls.CALLS) | set(sum_calls.CALLS)
@@ -33,3 +34,10 @@ def test_elementwise_strategies_equal_one_device(target, data):
 def test_strategies_equal_one_device(target, data):
     draw = Draw(data)
     check_all_strategies(CALLS[target](draw, target), draw.ranks)
+
+
+def test_gradients_scaled_by_frequency_see_all_indices():
+    table = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    ids = torch.tensor([[0, 0, 1], [0, 1, 2]])
+    made = Example("aten.embedding.default", (table, ids, -1, True))
+    assert check_all_strategies(made, 2) == ("replicate", "m")
