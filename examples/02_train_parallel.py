@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, logging
 
 import autoplan
 
@@ -76,6 +76,7 @@ def train_alone(model: GPT2LMHeadModel, batches: list[Batch]) -> Iterator[float]
 
 
 def main() -> int:
+    logging.set_verbosity_error()
     model = build_model()
     alone = copy.deepcopy(model)
     batches = read_batches()

@@ -26,7 +26,7 @@ class Bar:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, BAR_WIDTH)
-        start = round(width * self._offset)
+        start = min(round(width * self._offset), width - 1)
         filled = min(max(self._fraction, 0.0), 1.0) * width
         whole, part = divmod(round(filled * 8), 8)
         if options.ascii_only:
@@ -36,7 +36,7 @@ class Bar:
                 _EIGHTHS[max(part, 0 if whole else 1)] if part or not whole else ""
             )
         yield Segment(" " * start)
-        yield Segment(text[: width - start] if start < width else "", self._style)
+        yield Segment(text[: width - start], self._style)
 
 
 def bar_table(

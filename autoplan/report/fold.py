@@ -7,7 +7,7 @@ several kinds share a pattern (dense and expert layers), each shows its own indi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autoplan.plan import RegionPlan
 
@@ -20,8 +20,19 @@ def parameter_rows(regions: Sequence[RegionPlan]) -> Iterator[tuple[str, str]]:
         prefix = patterns.get(region.kind, "")
         if prefix in shared:
             prefix = block_pattern(region.blocks, explicit=True)
-        for name, placement in region.parameters.items():
+        for name, placement in _folded(region.parameters):
             yield (f"{prefix}.{name}" if prefix else name), placement
+
+
+def _folded(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that differ in indices only, folded where their placement is the same."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for name, placement in parameters.items():
+        shape = ".".join("*" if part.isdecimal() else part for part in name.split("."))
+        groups.setdefault(shape, {}).setdefault(placement, []).append(name)
+    for by_placement in groups.values():
+        for placement, names in by_placement.items():
+            yield block_pattern(names, explicit=len(by_placement) > 1), placement
 
 
 def block_pattern(paths: Sequence[str], *, explicit: bool = False) -> str:

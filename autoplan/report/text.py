@@ -164,9 +164,11 @@ def _time(plan: Plan) -> RenderableType:
     ]
     total = ("step", units.seconds(estimate.step_s), 1.0)
     parts: list[RenderableType] = [bar_table(rows, total, whole="one step")]
-    if estimate.comm_s:
+    if any(estimate.comm_s.values()):
         messages = ", ".join(
-            f"{name} {units.seconds(value_s)}" for name, value_s in estimate.comm_s.items()
+            f"{name} {units.seconds(value_s)}"
+            for name, value_s in estimate.comm_s.items()
+            if value_s > 0
         )
         parts.append(Text(f"messages, hidden ones included: {messages}", style="dim"))
     rates = [f"{units.count(estimate.samples_per_s)} samples/s"]

@@ -12,12 +12,14 @@ from autoplan.report import units, words
 def versus(plan: Plan) -> Table:
     """One row a plan, the chosen one first; times are those of the same cost model."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("plan", overflow="fold", max_width=22)
+    table.add_column("plan", overflow="fold", max_width=17)
     table.add_column("mesh", no_wrap=True)
     for name in ("ZeRO", "microb.", "step", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
+    recomputes = _recomputes(plan)
+    if recomputes:
+        table.add_column("recompute", no_wrap=True)
     table.add_column("outcome", overflow="fold")
-    recomputed = sum(len(region.recomputed) for region in plan.regions)
     table.add_row(
         "this plan",
         words.mesh(plan.mesh),
@@ -25,23 +27,31 @@ def versus(plan: Plan) -> Table:
         str(plan.num_microbatches),
         units.seconds(plan.estimate.step_s),
         units.nbytes(plan.estimate.peak_memory_bytes),
-        f"chosen; {recomputed} blocks recomputed" if recomputed else "chosen",
+        *([words.recompute_share(plan)] if recomputes else []),
+        "chosen",
         style="bold green",
     )
     for other in plan.alternatives:
-        table.add_row(*_row(other, plan), style="" if other.fits else "dim")
+        table.add_row(*_row(other, plan, recomputes), style="" if other.fits else "dim")
     return table
 
 
-def _row(other: Alternative, plan: Plan) -> tuple[str | Text, ...]:
-    step = "-" if other.step_s is None else units.seconds(other.step_s)
+def _recomputes(plan: Plan) -> bool:
+    """Whether any of the plans recomputes something."""
+    return words.recompute_share(plan) != "none" or any(
+        other.recompute != "none" for other in plan.alternatives
+    )
+
+
+def _row(other: Alternative, plan: Plan, recomputes: bool) -> tuple[str | Text, ...]:
     return (
         Text(other.name),
         words.mesh(other.mesh),
         str(other.zero),
         str(other.num_microbatches),
-        step,
+        "-" if other.step_s is None else units.seconds(other.step_s),
         units.nbytes(other.peak_memory_bytes),
+        *([Text(other.recompute.removesuffix(" blocks"))] if recomputes else []),
         Text(_outcome(other, plan.estimate.step_s)),
     )
 

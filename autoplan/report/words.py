@@ -65,6 +65,15 @@ def recompute(plan: Plan) -> str:
     return f"{recomputed} of {blocks} blocks run their forward again in the backward ({which})"
 
 
+def recompute_share(plan: Plan) -> str:
+    """``none``, ``full``, or how many blocks: ``6 of 12``."""
+    blocks = sum(len(region.blocks) for region in plan.regions)
+    recomputed = sum(len(region.recomputed) for region in plan.regions)
+    if not recomputed:
+        return "none"
+    return "full" if recomputed == blocks else f"{recomputed} of {blocks}"
+
+
 def time_parts(estimate: Estimate) -> list[tuple[str, float]]:
     """The parts that add up to ``step_s``, largest first, without those that are zero."""
     parts = [(name, getattr(estimate, field)) for field, name in _COMPONENTS.items()]

@@ -89,6 +89,22 @@ def test_two_kinds_of_one_pattern_show_their_indices() -> None:
     }
 
 
+def test_parameters_outside_blocks_fold_where_they_are_placed_alike() -> None:
+    root = replace(
+        ROOT,
+        parameters={
+            **{f"layers.{index}.weight": "Shard(0)" for index in (0, 1, 2, 5)},
+            "layers.3.weight": "Shard(1)",
+            **{f"layers.{index}.bias": "Replicate()" for index in range(6)},
+        },
+    )
+    assert list(parameter_rows((root,))) == [
+        ("layers.{0-2, 5}.weight", "Shard(0)"),
+        ("layers.3.weight", "Shard(1)"),
+        ("layers.*.bias", "Replicate()"),
+    ]
+
+
 def test_blocks_at_different_depths_are_listed() -> None:
     assert block_pattern(["a.0", "a.b.1"]) == "{a.0, a.b.1}"
 
