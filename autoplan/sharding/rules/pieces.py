@@ -18,7 +18,9 @@ def _with(dims: Dims, at: int, here: Letters) -> Dims:
     return (*dims[:at], here, *dims[at + 1 :])
 
 
-def _pieces(whole: Shape, pieces: Sequence[Shape], at: int) -> tuple[Dims, list[Dims], dict, set]:
+def _pieces(
+    whole: Shape, pieces: Sequence[Shape], at: int
+) -> tuple[Dims, list[Dims], dict[str, int], set[str]]:
     """Letters of a tensor and of its pieces along a dim, their sizes, and which stay whole."""
     dims, extents = letters(whole), sizes(whole)
     lengths = [piece[at] for piece in pieces]
@@ -33,8 +35,8 @@ def _pieces(whole: Shape, pieces: Sequence[Shape], at: int) -> tuple[Dims, list[
     return dims, parts, extents, {f"d{at}", *(f"part{number}" for number in range(len(pieces)))}
 
 
-def _split_at(call: Call, at: int) -> Equation:
-    dims, parts, extents, whole = _pieces(call.shapes[0], call.output_shapes, at)
+def _split(call: Call) -> Equation:
+    dims, parts, extents, whole = _pieces(call.shapes[0], call.output_shapes, call.dim(2))
     return Equation(
         inputs=(dims,),
         outputs=tuple(parts),
@@ -42,10 +44,6 @@ def _split_at(call: Call, at: int) -> Equation:
         whole=frozenset(whole),
         linear=_LINEAR,
     )
-
-
-def _split(call: Call) -> Equation:
-    return _split_at(call, call.dim(2))
 
 
 def _cat(call: Call) -> Equation | None:
