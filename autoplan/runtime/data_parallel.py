@@ -49,6 +49,7 @@ class DataParallel:
         self._mesh = mesh
         self._compute_dtype = compute_dtype
         self._lent: list[tuple[nn.Module, str, nn.Parameter]] = []
+        self._whole: set[nn.Parameter] = set()
         self._shards = self._stage.shards_states and mesh.dp > 1
         self.layouts = _layouts(source, mesh, shards=self._shards)
         found: dict[str, nn.Parameter] = {}
@@ -56,7 +57,7 @@ class DataParallel:
             found |= self._fill_unit(path, names, source)
         self.parameters = {name: found[name] for name in source.parameter_names}
         self.gradient_sum = GradientSum(
-            (p for name, p in self.parameters.items() if self.layouts[name].dp_dim is None), mesh
+            (p for p in self.parameters.values() if p in self._whole), mesh
         )
 
     def begin_forward(self) -> None:
@@ -90,6 +91,7 @@ class DataParallel:
             else:
                 module.register_parameter(leaf, weight)
         dims = {weight: self.layouts[name].dp_dim for name, weight in weights.items()}
+        self._whole |= {weight for weight, dim in dims.items() if dim is None}
         is_root = path == ""
         if self._shards and (is_root or any(dim is not None for dim in dims.values())):
             self._shard(self._program.get_submodule(path), dims)
@@ -110,7 +112,7 @@ class DataParallel:
                 reduce_dtype=MASTER_DTYPE if is_mixed else None,
                 cast_forward_inputs=False,
             ),
-            ignored_params={weight for weight, dim in dims.items() if dim is None},
+            ignored_params=self._whole,
         )
         assert isinstance(unit, FSDPModule)
         unit.set_gradient_divide_factor(1.0)

@@ -96,7 +96,7 @@ def run_outcomes(
             _end(processes)
 
 
-def _rank_main(  # noqa: PLR0917
+def _rank_main(
     function: Callable[..., Any],
     rank: int,
     world_size: int,

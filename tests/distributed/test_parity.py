@@ -194,6 +194,8 @@ def test_plans_of_the_planner():
     for case, plan in plans.items():
         operators = {label for region in plan.regions for label in region.operators.values()}
         assert operators - {"replicate"}, f"{case} splits nothing"
+        recomputed = any(region.recomputed for region in plan.regions)
+        assert recomputed == case.recompute, case
 
 
 @pytest.mark.slow
