@@ -26,6 +26,7 @@ from autoplan.codegen.program import (
     results,
 )
 
+_MODULE = "self"
 _T = TypeVar("_T", bound=Operand)
 
 
@@ -77,6 +78,7 @@ def _frees(function: Function, names: Mapping[str, str]) -> tuple[tuple[str, ...
     storage = _storages(function)
     kept = {storage[value.name] for value in function.inputs}
     kept |= {storage[value.name] for value in function.outputs if isinstance(value, Value)}
+    kept.add(_MODULE)
     for statement in function.statements:
         if isinstance(statement, Call):
             kept |= {storage[name] for name in statement.keeps}
@@ -104,17 +106,19 @@ def _last_uses(function: Function, storage: Mapping[str, str]) -> dict[str, int]
 
 
 def _storages(function: Function) -> dict[str, str]:
-    """For every value the first value of its storage."""
+    """For every value the first value of its storage; ``_MODULE`` for views of parameters."""
     found = {value.name: value.name for value in function.inputs}
     for statement in function.statements:
         for value, base in zip(results(statement), _bases(statement), strict=True):
-            shared = isinstance(base, Value)
-            found[value.name] = found[base.name] if shared else value.name
+            if isinstance(base, Held):
+                found[value.name] = _MODULE
+            else:
+                found[value.name] = value.name if base is None else found[base.name]
     return found
 
 
 def _bases(statement: Statement) -> tuple[Operand | None, ...]:
-    """For every result the operand whose storage it shares; a read parameter counts as one."""
+    """For every result the operand whose storage it shares."""
     if isinstance(statement, Call):
         return statement.views
     if isinstance(statement, Convert) and statement.function.startswith("identity__"):

@@ -1,4 +1,4 @@
-"""From a graph and a plan to emitted source: batch layout, assignment, lowering, printing."""
+"""From a graph and a plan to emitted source: placements, lowering, checking, printing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
 from autoplan.codegen.header import header
 from autoplan.codegen.lower import ROOT_CLASS, input_name, lower
 from autoplan.codegen.units import unit_paths
+from autoplan.codegen.verify import verify
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.sharding.assignment import assign
@@ -46,6 +47,7 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
 def emit_choices(choices: Choices, model: str) -> Emitted:
     """The program of these choices; ``model`` is the name that its header gives."""
     graph, program = choices.graph, lower(choices)
+    verify(program)
     stored = {
         kind: {
             node.target: StoredTensor(meta=node.outputs[0], placement=choices.storage(node.name))

@@ -8,7 +8,7 @@ assigning values once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoplan.sharding.placement import Placement
 from autoplan.trace.graph import TorchValue
@@ -49,6 +49,7 @@ class Call:
         views: for each output the operand whose storage it shares, or None.
         keeps: names of the operands and outputs that autograd keeps for the backward.
         local_op: the function of ``autoplan.runtime.ops`` that stands in for ``target``.
+        node: the graph's node, for messages.
     """
 
     target: str
@@ -59,6 +60,7 @@ class Call:
     views: tuple[Operand | None, ...]
     keeps: tuple[str, ...]
     local_op: str | None = None
+    node: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -123,6 +123,7 @@ class Scope:
                 views=_views(node, read),
                 keeps=_keeps(node, read, outputs),
                 local_op=strategy.local_op,
+                node=node.name,
             )
         )
 

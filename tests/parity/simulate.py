@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from autoplan.codegen import BatchInput, Emitted, StoredTensor, build_module
 from autoplan.runtime.collectives import AxisGroup
-from tests.parity.ranks import combine, shards
+from tests.parity.ranks import combine, per_rank, shards
 from tests.parity.threads import on_ranks
 
 RTOL_OUTPUT = {torch.float64: 1e-9, torch.float32: 1e-5}
@@ -76,7 +76,8 @@ def build_sharded(emitted: Emitted, model: nn.Module, axis: AxisGroup) -> nn.Mod
     def held(name: str, stored: StoredTensor) -> Tensor:
         whole = tensors[name].detach()
         assert tuple(whole.shape) == stored.meta.shape
-        return shards(whole, stored.placement, axis.size)[axis.rank].clone()
+        pieces = shards(whole, stored.placement, axis.size)
+        return pieces[axis.rank].clone() if type(axis.rank) is int else per_rank(pieces)
 
     return build_module(
         emitted,

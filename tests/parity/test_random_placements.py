@@ -19,7 +19,7 @@ DEGREES = [(2, 1, 1), (4, 1, 1), (8, 1, 1), (2, 3, 1), (4, 1, 3), (2, 2, 3)]
 @pytest.mark.parametrize("name", MODELS)
 def test_random_placements(name, tp, dp, num_microbatches):
     tested, truth = case(name), case(name).truth()
-    for seed in range(3):
+    for seed in range(2):
         emitted = random_program(tested.graph, tp, seed, dp=dp, num_microbatches=num_microbatches)
         assert_same(sharded(emitted, tested.model, tested.batch), truth)
 

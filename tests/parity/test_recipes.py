@@ -9,7 +9,8 @@ from autoplan.codegen.pipeline import emit_choices
 from autoplan.sharding.placement import Replicate, Shard
 from tests.parity.cases import case
 from tests.parity.choose import recipe, replicated
-from tests.parity.simulate import assert_same, sharded
+from tests.parity.ranks import combine, of_rank, per_rank, simulated_ranks
+from tests.parity.simulate import Outcome, assert_same, build_sharded, sharded
 
 COLUMN = {f"{name}.{part}": 0 for name in "qkv" for part in ("weight", "bias")}
 MEGATRON = {**COLUMN, "up.weight": 0, "up.bias": 0, "o.weight": 1, "down.weight": 1}
@@ -68,3 +69,20 @@ def test_sequence_parallel_sends_gathers_and_scatters():
     block = source.split("class ShardedModel")[0].split("def forward")[1]
     assert block.count("all_gather__reduce_scatter(") == 2
     assert block.count("reduce_scatter__all_gather(") == 2
+
+
+def test_on_torch_collectives():
+    """The same program with torch's own collectives in place of the threads' stand-ins."""
+    tested, truth = case("gpt"), case("gpt").truth()
+    weights = {**MEGATRON, **VOCABULARY}
+    emitted = emit_choices(recipe(tested.graph, 4, weights, Shard(1)), "gpt")
+    with simulated_ranks(4) as axis:
+        root = build_sharded(emitted, tested.model, axis)
+        inputs = [per_rank([value] * 4) for value in tested.batch.values()]
+        loss = root(*inputs, root.count(*inputs))
+        loss.backward()
+    gradients = {
+        name: combine(of_rank(parameter.grad), emitted.parameters[name].placement)
+        for name, parameter in root.named_parameters()
+    }
+    assert_same(Outcome(combine(of_rank(loss), Replicate()), gradients), truth)
