@@ -108,7 +108,7 @@ class Surroundings:
         self._attributes = _attributes(call.module)
         self._random = random.getstate()
 
-    def change(self, result: Result) -> str | None:
+    def change(self, result: Result, new: Sequence[torch.Tensor]) -> str | None:
         """What makes the finished call unfit for reuse; None when nothing does."""
         leaves, spec = tree_flatten((self._call.args, self._call.kwargs))
         if not same(self._attributes, _attributes(self._call.module)):
@@ -121,6 +121,9 @@ class Surroundings:
             return "changes its arguments"
         if any(what == "constant" and not isinstance(v, SIMPLE) for what, v in result.leaves):
             return "returns something that is no tensor"
+        needs = any(tensor.requires_grad for tensor in (*self._call.ins, *self._call.stored))
+        if any(tensor.requires_grad != (needs and tensor.is_floating_point()) for tensor in new):
+            return "returns a tensor without its gradient"
         return None
 
 

@@ -155,7 +155,7 @@ class BlockMemo:
         MARK(f"exit:{key}", new, [])
         with _Quiet():
             self.traced[key] = TracedBlock(key, group, known.key if known else None)
-            change = surroundings.change(result)
+            change = surroundings.change(result, new)
             if change and known:
                 raise CannotFoldError(group, change)
             if not change and not known:

@@ -31,6 +31,12 @@ def _no_outputs(tag, first, second):
     return None
 
 
+def _no_backward(ctx, *gradients):
+    raise RuntimeError("autoplan::block stands for other operators and is never run")
+
+
+torch.library.register_autograd("autoplan::block", _no_backward, lib=_LIBRARY)
+
 BLOCK = torch.ops.autoplan.block.default
 MARK = torch.ops.autoplan.mark.default
 has_side_effect(MARK)

@@ -1,0 +1,179 @@
+"""Blocks traced once and copied, against the trace of the whole model."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from autoplan.trace import repeat_ops
+from autoplan.trace.capture import _folded, _Subject, capture
+from autoplan.trace.inputs import read_inputs
+from autoplan.trace.kernels import gpu_call
+from autoplan.trace.program import export_loss
+from autoplan.trace.repeat_memo import BlockMemo
+from tests.unit import trace_models as models
+
+
+class Layer(nn.Module):
+    """A residual block whose ``mode`` makes equal looking instances behave differently."""
+
+    def __init__(self, index, mode, chain):
+        super().__init__()
+        self.index, self.mode, self.chain = index, mode, [chain]
+        self.up, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x, extra=None):
+        h = self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
+        if self.mode == "control" and self.index % 3 == 0:
+            h = torch.tanh(h)
+        if self.mode == "scale":
+            h = h / (self.index + 1)
+        if self.mode == "collects":
+            self.chain[0].collected.append(h.mean(-1))
+        if self.mode == "writes":
+            self.last = h
+        if self.mode == "mutates":
+            extra["last"] = h
+        if self.mode == "captures":
+            h = h + self.chain[0].first
+        if self.mode == "constant":
+            h = h * torch.tensor([2.0])
+        if self.mode == "tensor":
+            h = h * extra
+        if self.mode == "flag" and extra:
+            h = torch.relu(h)
+        if self.mode == "no_grad":
+            with torch.no_grad():
+                shift = h.mean(-1, keepdim=True)
+            h = h - shift
+        if self.mode == "batch mean":
+            h = h - h.mean(0)
+        if self.mode == "two results":
+            return x + h, h
+        if self.mode == "detaches":
+            return x + h, h.detach()
+        return x + h
+
+
+class Chain(nn.Module):
+    """Six layers, an odd one out by ``mode``."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.mode = mode
+        self.layers = nn.ModuleList(Layer(index, mode, self) for index in range(6))
+        if mode == "tied":
+            for layer in self.layers[4:]:
+                layer.up.weight = self.layers[0].up.weight
+        if mode == "dropout":
+            for index, layer in enumerate(self.layers):
+                layer.dropout.p = 0.1 if index < 3 else 0.2
+        if mode == "hook":
+            self.layers[4].register_forward_hook(lambda module, args, result: result * 3)
+        if mode == "eval":
+            self.layers[5].eval()
+        if mode == "frozen":
+            self.layers[2].requires_grad_(False)
+
+    def forward(self, x):
+        self.collected, self.first, state = [], x * 2, {"last": x}
+        for index, layer in enumerate(self.layers):
+            if self.mode == "tensor":
+                x = layer(x, torch.ones(8))
+            elif self.mode == "flag":
+                x = layer(x, index > 2)
+            elif self.mode == "mutates":
+                x = layer(x, state)
+            elif self.mode in ("two results", "detaches"):
+                x, last = layer(x)
+            elif self.mode == "outer residual":
+                x = x + layer(x)
+            else:
+                x = layer(x)
+        if self.mode == "collects":
+            x = x + sum(self.collected)[..., None]
+        if self.mode == "mutates":
+            x = x + state["last"]
+        if self.mode in ("two results", "detaches"):
+            x = x + last
+        if self.mode == "repeats":
+            x = self.layers[0](self.layers[1](x))
+        return x.pow(2).mean()
+
+
+MODES = [
+    "plain", "tied", "dropout", "hook", "eval", "frozen", "control", "scale", "collects", "writes",
+    "mutates", "captures", "constant", "tensor", "flag", "no_grad", "repeats", "two results",
+    "detaches", "outer residual", "batch mean",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_look_alikes_give_the_whole_trace(mode):
+    model, example = Chain(mode), (torch.randn(4, 3, 8),)
+    assert capture(model, example) == capture(model, example, fold=False)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@pytest.mark.parametrize("build", [models.llama, models.gpt2])
+def test_transformers_models_give_the_whole_trace(build, dtype):
+    ids, labels = models.tokens(2, 16, 61)
+    model, example = build(layers=6), {"input_ids": ids, "labels": labels}
+    folded = capture(model, example, dtype=dtype)
+    assert folded == capture(model, example, dtype=dtype, fold=False)
+    assert [len(blocks) for blocks in folded.kinds.values()] == [6]
+
+
+def _subject(model, example):
+    inputs = read_inputs(model, example, with_targets=False, batch_dims=None)
+    return _Subject(model, inputs, None, None)
+
+
+@pytest.mark.parametrize(("mode", "traced", "stubs"), [("plain", 3, 3), ("scale", 6, 0)])
+def test_equal_blocks_are_traced_twice(mode, traced, stubs):
+    """The first, whose input needs no gradient, the second, and the witness; with an attribute
+    that is read, as many as it has values."""
+    subject = _subject(Chain(mode), (torch.randn(4, 3, 8),))
+    program = subject.program()
+    memo = BlockMemo(program, ())
+    with memo.active():
+        graph = export_loss(program, subject.tensors(2)).graph
+    assert len(memo.traced) == traced
+    assert sum(node.target is repeat_ops.BLOCK for node in graph.nodes) == stubs
+
+
+@pytest.mark.parametrize("mode", ["plain", "no_grad", "two results", "batch mean", "tensor"])
+def test_folding_itself_succeeds(mode):
+    """Without the fallback to the whole trace."""
+    model, example = Chain(mode), (torch.randn(4, 3, 8),)
+    assert _folded(_subject(model, example), gpu_call) == capture(model, example, fold=False)
+
+
+def test_random_python_is_refused_either_way():
+    class Random(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(Layer(i, "plain", self) for i in range(5))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x) if random.random() < 2 else x
+            return x.sum()
+
+    for fold in (True, False):
+        with pytest.raises(ValueError, match="Python's random"):
+            capture(Random(), (torch.randn(4, 3, 8),), fold=fold)
+
+
+@pytest.mark.slow
+def test_llama_8b_in_full_gives_the_whole_trace():
+    from autoplan import zoo
+
+    subject = zoo.build("llama3-8b")
+    folded = capture(subject.model, subject.example_inputs, dtype=torch.bfloat16)
+    whole = capture(subject.model, subject.example_inputs, dtype=torch.bfloat16, fold=False)
+    assert folded == whole
+    assert [len(blocks) for blocks in folded.kinds.values()] == [32]
