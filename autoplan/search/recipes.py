@@ -34,7 +34,7 @@ def standard_recipes(degrees: tuple[int, ...], gpus_per_node: int) -> tuple[Reci
 
 
 def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]) -> Found | None:
-    """The recipe at its best microbatch, with all or no blocks recomputed, as far as the pins allow.
+    """The recipe at its best microbatch, with all or no blocks recomputed, within the pins.
 
     Args:
         candidates: those to take the recipe's members from.
