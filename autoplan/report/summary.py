@@ -17,7 +17,7 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
     """The plan's decisions and estimate as plain dicts, lists and numbers.
 
     Args:
-        search_s: wall time of the planning that made the plan, if it was made just now.
+        search_s: wall time of making the plan, loading and tracing included, if it was made now.
     """
     return {
         "model": {"kind": plan.job.model.kind, "name": plan.job.model.name},

@@ -1,0 +1,15 @@
+"""The examples that need one process run as they are."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def test_plan_only(capsys: pytest.CaptureFixture) -> None:
+    runpy.run_path(str(EXAMPLES / "01_plan_only.py"), run_name="__main__")
+    assert "layers.*.weight" in capsys.readouterr().out
