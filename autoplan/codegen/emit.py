@@ -12,6 +12,7 @@ import keyword
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autoplan.codegen.header import printable
 from autoplan.codegen.program import (
@@ -30,12 +31,14 @@ from autoplan.codegen.program import (
     operands,
     results,
 )
+from autoplan.codegen.runs import Step, steps
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Replicate
 from autoplan.trace.graph import BatchInt, TorchValue
 
 _INDENT = "    "
 _WIDTH = 100 - 2 * len(_INDENT)
+_COUNTED = "."  # no module can have this name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -124,10 +127,23 @@ def _body(function: Function, arguments: Sequence[Value], counts: Sequence[Value
         held = (value for s in function.statements for value in operands(s))
         first = next(iter(arguments), None) or next(held)
         yield f"device = {_operand(first)}.device"
-    for statement, dead in zip(function.statements, function.frees, strict=True):
-        yield from _lines(statement)
-        if dead:
-            yield f"del {', '.join(dead)}"
+    for step in steps(function):
+        if step.count == 1:
+            yield from _lines(step.statement)
+        else:
+            yield from _loop(step)
+        if step.frees:
+            yield f"del {', '.join(step.frees)}"
+
+
+def _loop(step: Step) -> Iterator[str]:
+    """The calls of a run of blocks, whose number is ``index``."""
+    call = step.statement
+    assert isinstance(call, BlockCall)
+    first = int(call.path[step.at])
+    path = (*call.path[: step.at], _COUNTED, *call.path[step.at + 1 :])
+    yield f"for index in range({first}, {first + step.count}):"
+    yield from (_INDENT + line for line in _lines(replace(call, path=path)))
 
 
 def _needs_device(statement: Statement) -> bool:
@@ -224,7 +240,9 @@ def attribute(path: Sequence[str]) -> str:
     """``self.h[0].attn`` of a module path; names that Python cannot write are quoted."""
     text = "self"
     for part in path:
-        if re.fullmatch(r"0|[1-9][0-9]*", part):
+        if part == _COUNTED:
+            text += "[index]"
+        elif re.fullmatch(r"0|[1-9][0-9]*", part):
             text += f"[{part}]"
         elif _NAME.fullmatch(part) and not part.startswith("__") and not keyword.iskeyword(part):
             text += f".{part}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from autoplan.codegen.checks import check_runnable
 from autoplan.codegen.choices import Choices
-from autoplan.codegen.naming import Names, class_name, identifier
+from autoplan.codegen.naming import Names, class_name
 from autoplan.codegen.operators import is_random
 from autoplan.codegen.program import BlockCall, BlockClass, Function, Program, Value
 from autoplan.codegen.scope import Scope
@@ -40,11 +40,6 @@ def lower(choices: Choices) -> Program:
         counts=counts,
         blocks=_classes(choices, functions),
     )
-
-
-def input_name(node: OpNode) -> str:
-    """Name of the argument for an input of the model."""
-    return f"arg{node.target}" if node.target.isdigit() else identifier(node.target)
 
 
 def outside_parameters(choices: Choices, block: Block) -> tuple[str, ...]:
@@ -134,7 +129,8 @@ def _count(choices: Choices) -> Function:
 
 def _root_inputs(choices: Choices, scope: Scope) -> None:
     for node in choices.graph.of_kind("input"):
-        scope.input(Ref(node.name), input_name(node), Replicate())
+        name = f"arg{node.target}" if node.target.isdigit() else node.target
+        scope.input(Ref(node.name), name, Replicate())
 
 
 def _root_tensors(choices: Choices, scope: Scope, needed: set[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 RESERVED = frozenset(
     {
-        "self", "tp", "device", "counts", "aten", "torch", "nn", "local", "checkpoint",
+        "self", "tp", "device", "index", "counts", "aten", "torch", "nn", "local", "checkpoint",
         "ops", "collectives",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
     }

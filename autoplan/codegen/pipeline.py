@@ -6,7 +6,7 @@ from autoplan.codegen.choices import Choices
 from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
 from autoplan.codegen.header import header
-from autoplan.codegen.lower import ROOT_CLASS, input_name, lower
+from autoplan.codegen.lower import ROOT_CLASS, lower
 from autoplan.codegen.units import unit_paths
 from autoplan.codegen.verify import verify
 from autoplan.errors import PlanError
@@ -63,8 +63,8 @@ def emit_choices(choices: Choices, model: str) -> Emitted:
         parameters=stored["parameter"],
         buffers=stored["buffer"],
         inputs=tuple(
-            BatchInput(target=node.target, argument=input_name(node), meta=node.outputs[0])
-            for node in graph.of_kind("input")
+            BatchInput(target=node.target, argument=value.name, meta=node.outputs[0])
+            for node, value in zip(graph.of_kind("input"), program.forward.inputs, strict=False)
         ),
         counts=tuple(Count(node=ref.node, meta=graph.meta(ref)) for ref in choices.hoisted),
         dp=choices.dp,

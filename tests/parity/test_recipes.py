@@ -33,8 +33,10 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
-@pytest.mark.parametrize("tp", [2, 4, 8])
+F64, F32 = torch.float64, torch.float32
+
+
+@pytest.mark.parametrize(("tp", "dtype"), [(2, F64), (4, F64), (8, F64), (4, F32)])
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe(name, tp, dtype):
     model, weights, entry = RECIPES[name]

@@ -23,6 +23,8 @@ from autoplan.trace.capture import capture
 from autoplan.trace.graph import BatchInt, OpNode, Ref, TensorMeta
 from tests.parity.cases import MODELS, case
 from tests.parity.choose import random_program, recipe, replicated
+from tests.parity.models import GPT, initialise, language_batch
+from tests.parity.simulate import assert_same, one_device, sharded
 from tests.parity.test_recipes import MEGATRON, VOCABULARY
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "emitted_gpt_tp2.txt"
@@ -62,6 +64,22 @@ def test_names_are_sanitised(text):
 def test_paths_read_like_the_model():
     assert attribute(("h", "0", "attn")) == "self.h[0].attn"
     assert attribute(("blocks", "00", "class")) == "getattr(getattr(self.blocks, '00'), 'class')"
+
+
+def test_blocks_in_a_row_are_a_loop_unless_they_differ():
+    model, batch = initialise(GPT(layers=8), torch.float64), language_batch(2)
+    graph = capture(model, batch).at_batch(2)
+    again = frozenset({"layers.6", "layers.7"})
+    emitted = emit_choices(replicated(graph, 2, recomputed=again), "gpt")
+    lines = [line.strip() for line in emitted.source.splitlines()]
+    at = lines.index("for index in range(1, 6):")
+    assert lines[at - 2] == "x = self.layers[0](add)"
+    assert lines[at + 1] == "x = self.layers[index](x)"
+    assert [line.split(",")[0] for line in lines[at + 2 : at + 4]] == [
+        "x = checkpoint(self.layers[6]",
+        "x = checkpoint(self.layers[7]",
+    ]
+    assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
 
 
 def test_reserved_and_taken_names_are_avoided():
@@ -158,8 +176,6 @@ class Oddly(nn.Module):
 
 
 def test_odd_names_and_constants_run():
-    from tests.parity.simulate import assert_same, one_device, sharded
-
     model, batch = Oddly().double(), {"x": torch.randn(4, 8).double(), "self_": torch.ones(4, 8)}
     graph = capture(model, batch).at_batch(4)
     emitted = emit_choices(replicated(graph, 2, dp=2), 'an "odd"\\ name\n')

@@ -19,7 +19,10 @@ def case(call, source, read, grad_read, grad_source, name):
 
 def sharded_cases(shard):
     dim, parts = shard.dim, shard.parts
-    gather = (lambda f: lambda x, axis: f(x, dim, axis, parts))  # fmt: skip
+
+    def gather(f):
+        return lambda x, axis: f(x, dim, axis, parts)
+
     return [
         case(gather(c.all_gather__slice), shard, R, R, shard, f"gather-slice-{shard}"),
         case(gather(c.all_gather__reduce_scatter), shard, R, P, shard, f"gather-scatter-{shard}"),
