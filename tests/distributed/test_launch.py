@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 import torch.distributed as dist
 
+import autoplan
 from autoplan import launch
 from autoplan.errors import InfeasibleError
 from autoplan.plan import Plan
 from tests.distributed.harness import RankError, run_ranks
+from tests.robustness import models
 from tests.unit.sample_plan import PLAN
 
 
@@ -61,3 +64,20 @@ def _shape(rank: int) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCAL_WORLD_SIZE", "2")
         return launch.local_shape()
+
+
+def test_compile_plans_for_the_ranks_that_run() -> None:
+    model, _ = models.small()
+    generator = torch.Generator().manual_seed(0)
+    batch = {name: torch.randn(4, 8, generator=generator) for name in ("x", "y")}
+    expected = model(**batch).item()
+    results = run_ranks(_compiled_loss, 2, batch)
+    assert [degrees for degrees, _ in results] == [(2, 1), (2, 1)]
+    assert [loss for _, loss in results] == pytest.approx([expected] * 2, rel=1e-5)
+
+
+def _compiled_loss(rank: int, batch: dict[str, torch.Tensor]) -> tuple[tuple[int, int], float]:
+    model, inputs = models.small()
+    pm = autoplan.compile(model, inputs, global_batch=4, precision="fp32", pins={"tp": 1})
+    loss = pm.train_step(pm.shard_batch(batch)).item()
+    return (pm.plan.mesh.dp, pm.plan.mesh.tp), loss
