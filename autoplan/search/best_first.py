@@ -47,11 +47,10 @@ Progress = Callable[[int, int, float | None], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The best plan, the proven lower bound, and the best plan found of each ``tp`` degree."""
+    """The best plan and the proven lower bound."""
 
     best: Found | None
     bound_s: float
-    by_tp: dict[int, Found]
 
 
 @dataclass(order=True, slots=True)
@@ -115,9 +114,7 @@ class BestFirst:
                 break
             self._answer(heapq.heappop(self._open))
             self._report()
-        return Outcome(
-            best=self.best, bound_s=min(self.proven_s, self.best_s), by_tp=dict(self.by_tp)
-        )
+        return Outcome(best=self.best, bound_s=min(self.proven_s, self.best_s))
 
     def settle(self, tp: int) -> Found | None:
         """A good plan of one degree, also where the search had no need to look."""
@@ -133,11 +130,16 @@ class BestFirst:
 
     @property
     def best(self) -> Found | None:
-        return min(self.by_tp.values(), key=lambda found: found.time_s, default=None)
+        """The plan of the smallest degree among those within the tolerance of the fastest."""
+        if not self.by_tp:
+            return None
+        fastest_s = min(found.time_s for found in self.by_tp.values())
+        close = (f for f in self.by_tp.values() if f.time_s <= fastest_s * (1 + TOLERANCE))
+        return min(close, key=lambda found: found.candidate.tp)
 
     @property
     def best_s(self) -> float:
-        return self.best.time_s if self.best else math.inf
+        return min((found.time_s for found in self.by_tp.values()), default=math.inf)
 
     def order(self, candidate: Candidate) -> RecomputeOrder:
         """In which order the candidate recomputes its blocks."""
@@ -177,8 +179,8 @@ class BestFirst:
 
     def _report(self) -> None:
         if self.progress is not None:
-            best = self.best_s if self.best else None
-            self.progress(len(self._answered), len(self.candidates), best)
+            best_s = self.best_s if self.by_tp else None
+            self.progress(len(self._answered), len(self.candidates), best_s)
 
     def _ask(self, bound_s: float, about: int | tuple[int, int] | Candidate | _Range) -> None:
         if bound_s == math.inf:

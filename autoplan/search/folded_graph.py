@@ -104,9 +104,13 @@ class FoldedGraph:
     def at_batch(self, batch: int) -> FoldedSizes:
         """Sizes of the folded nodes and doors when ``batch`` samples are computed at once."""
         names = {node.name for node in self.nodes}
-        names |= {ref.node for node in self.nodes for ref in node.operands}
+        read = {ref.node for node in self.nodes for ref in node.operands} - names
         few = OpGraph(
-            nodes=tuple(node for node in self.graph.nodes if node.name in names),
+            nodes=tuple(
+                node if node.name in names else _as_input(node)
+                for node in self.graph.nodes
+                if node.name in names or node.name in read
+            ),
             blocks=(),
             output=self.graph.output,
             batch=self.graph.batch,
@@ -133,6 +137,11 @@ class FoldedSizes:
         if ref.node in self.doors:
             return self.doors[ref.node]
         return self.nodes[ref.node].outputs[ref.index]
+
+
+def _as_input(node: OpNode) -> OpNode:
+    """A node of which only the outputs matter."""
+    return OpNode(name=node.name, kind="input", target=node.name, outputs=node.outputs)
 
 
 def door_name(kind: str, number: int) -> str:

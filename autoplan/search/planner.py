@@ -53,7 +53,7 @@ def plan_job(
     search = BestFirst(pricing, candidates, job.pins.recompute, _told(progress))
     degrees = admissible_tp(graph, job, pricing.strategies_of)
     recipes = []
-    for recipe in standard_recipes(degrees, job.gpus_per_node):
+    for recipe in standard_recipes(degrees, job):
         found = best_of(recipe, search, candidates)
         if found is not None:
             recipes.append((recipe, found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoplan.job import Job
 from autoplan.search.best_first import BestFirst, Found
 from autoplan.search.candidates import Candidate
 from autoplan.search.ilp import solve
@@ -22,9 +23,14 @@ class Recipe:
     zero: int
 
 
-def standard_recipes(degrees: tuple[int, ...], gpus_per_node: int) -> tuple[Recipe, ...]:
-    """DDP, FSDP, and Megatron's tensor parallelism inside a node with DDP between."""
-    within = [tp for tp in degrees if 1 < tp <= gpus_per_node]
+def standard_recipes(degrees: tuple[int, ...], job: Job) -> tuple[Recipe, ...]:
+    """DDP, FSDP, and Megatron's tensor parallelism inside a node with DDP between.
+
+    ``degrees`` are the admissible ones of ``tp``. One GPU needs no recipe.
+    """
+    if job.world_size == 1:
+        return ()
+    within = [tp for tp in degrees if 1 < tp <= job.gpus_per_node]
     megatron = [Recipe(name="Megatron TP x DDP", tp=max(within), zero=0)] if within else []
     return (
         Recipe(name="DDP", tp=1, zero=0),

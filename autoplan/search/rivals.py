@@ -42,6 +42,8 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
 
 def _slower(pricing: Pricing, found: Found, best: Found) -> str:
     """By how much, and which part of the step makes most of it."""
+    if found == best:
+        return "this plan"
     ours, theirs = step_times(pricing, best), step_times(pricing, found)
     more = theirs.step_s / ours.step_s - 1
     if more < 5e-4:
