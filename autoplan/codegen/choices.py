@@ -40,8 +40,8 @@ class Choices:
 
     @property
     def hoisted(self) -> tuple[Ref, ...]:
-        """Values computed ahead of the forward, summed over the batch there."""
-        return self.layout.hoisted
+        """Values computed ahead of the forward, summed over the batch there; none on one piece."""
+        return self.layout.hoisted if self.splits > 1 else ()
 
     def storage(self, node: str) -> Placement:
         """Placement on ``tp`` of a parameter or buffer; buffers are whole on every rank."""

@@ -94,6 +94,40 @@ def test_a_loss_that_mixes_samples_is_refused_by_name():
     assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
 
 
+class CountingLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x)) / mask.sum().clamp_min(1)
+
+
+class CountingLayers(nn.Module):
+    """Every layer counts a mask over the whole batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(CountingLayer() for _ in range(4))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x.sum()
+
+
+def test_a_count_inside_a_block_needs_the_batch_in_one_piece():
+    model = initialise(CountingLayers(), torch.float64)
+    batch = {"x": torch.randn(4, 8, dtype=torch.float64), "mask": torch.rand(4, 3) < 0.2}
+    graph = capture(model, batch).at_batch(4)
+    assert graph.blocks
+    with pytest.raises(UnsupportedModelError, match="inside the block layers"):
+        emit_choices(replicated(graph, 2, dp=2), "counting")
+    emitted = emit_choices(replicated(graph, 2), "counting")
+    assert emitted.counts == ()
+    assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
+
+
 class Constant(nn.Module):
     """A loss that no sample enters."""
 
