@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job
 from autoplan.search.best_first import BestFirst
-from autoplan.search.candidates import enumerate_candidates
+from autoplan.search.candidates import Candidate, enumerate_candidates
 from autoplan.search.found import Found
 from autoplan.search.ilp import solve_memory
 from autoplan.search.memory import largest_category, memory_of_plan
@@ -28,8 +28,9 @@ class _Change:
 
 def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
     """The error for a job of which no candidate fits."""
-    least = _least_memory(pricing, mixing)
-    assert least is not None
+    search = _search(pricing, mixing)
+    plans = _smallest_plans(search, search.candidates)
+    least = min(plans, key=lambda plan: plan.memory_pages)
     memory = memory_of_plan(pricing, least)
     over = memory.total - pricing.limit_bytes
     name, largest = largest_category(memory)
@@ -42,29 +43,31 @@ def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
     )
 
 
-def _least_memory(pricing: Pricing, mixing: tuple[str, ...]) -> Found | None:
-    """The plan with the least memory among the candidates with the lowest bounds of it."""
+def _search(pricing: Pricing, mixing: tuple[str, ...]) -> BestFirst:
     candidates = enumerate_candidates(
         pricing.graph, pricing.job, mixing=mixing, strategies_of=pricing.strategies_of
     )
-    search = BestFirst(pricing, candidates, pricing.job.pins.recompute)
-    ranked = sorted(candidates, key=search.fewest_bytes)[:_CANDIDATES_TRIED]
-    found = [
-        search.found(candidate, count, solution.choices)
-        for candidate in ranked
-        for count in {*search.order(candidate).counts(pricing.job.pins.recompute)}
-        if (solution := solve_memory(search.problem(candidate, count))) is not None
-    ]
-    return min(found, key=lambda plan: plan.memory_pages, default=None)
+    return BestFirst(pricing, candidates, pricing.job.pins.recompute)
+
+
+def _smallest_plans(search: BestFirst, candidates: Iterable[Candidate]) -> Iterator[Found]:
+    """The plans with the least memory of the most promising candidates."""
+    for candidate in sorted(candidates, key=search.fewest_bytes)[:_CANDIDATES_TRIED]:
+        for count in sorted({*search.order(candidate).counts(search.policy)}, reverse=True):
+            solution = solve_memory(search.problem(candidate, count))
+            if solution is not None:
+                yield search.found(candidate, count, solution.choices)
 
 
 def _fits(pricing: Pricing, job: Job, mixing: tuple[str, ...]) -> bool:
-    changed = Pricing(pricing.graph, job, pricing.cluster)
+    """Whether a plan of another job fits, shown by one that does."""
+    changed = pricing.for_job(job)
     try:
-        least = _least_memory(changed, mixing)
+        search = _search(changed, mixing)
     except PlanError:
         return False
-    return least is not None and least.memory_pages <= changed.limit_pages
+    possible = (c for c in search.candidates if search.fewest_bytes(c) <= changed.limit_bytes)
+    return any(search.fits(found) for found in _smallest_plans(search, possible))
 
 
 def _changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[_Change]:

@@ -41,6 +41,14 @@ class Pricing:
         ] = {}
         self._candidates: dict[Candidate, CandidateCosts] = {}
 
+    def for_job(self, job: Job) -> Pricing:
+        """The cost model of another job on the same devices; shares what does not depend on it."""
+        other = Pricing(self.graph, job, self.cluster)
+        if job.gpus_per_node == self.job.gpus_per_node:
+            other._microbatches = self._microbatches
+        other._strategies, other._spaces = self._strategies, self._spaces
+        return other
+
     def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:
         """Strategies of a call over ``tp`` ranks."""
         key = node.name, tp
