@@ -12,11 +12,11 @@ from typing import NoReturn
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import BatchInt
 from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.torch_private import tree_leaves
 
 BATCHES = (2, 3)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from autoplan.trace.plain_values import SIMPLE, same, snapshot
 from autoplan.trace.repeat_groups import own_attributes, stored_tensors, tensor_key
+from autoplan.trace.torch_private import TreeSpec, tree_flatten, tree_unflatten
 
 Place = tuple[str, Any]
 

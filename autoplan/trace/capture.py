@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace import huggingface
@@ -33,6 +32,7 @@ from autoplan.trace.program import LossFn, LossProgram, export_loss
 from autoplan.trace.regions import check_regions, find_regions
 from autoplan.trace.repeat_memo import BlockMemo, CannotFoldError
 from autoplan.trace.saved import run_graph
+from autoplan.trace.torch_private import FakeTensorMode
 
 
 def capture(

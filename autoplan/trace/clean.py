@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.source_lines import line_of_stack
-from autoplan.trace.storages import storage_id
+from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
@@ -60,7 +59,8 @@ def drop_dead(graph: fx.Graph) -> None:
 def _is_idle_dropout(node: fx.Node) -> bool:
     if node.target is not _aten.dropout.default:
         return False
-    return node.args[2] is False or node.args[1] == 0
+    _, probability, training = node.args
+    return training is False or bool(probability == 0)
 
 
 def _is_idle_cast(node: fx.Node) -> bool:
@@ -85,7 +85,7 @@ def _check(node: fx.Node) -> None:
         return
     if node.op == "call_function" and node.target is operator.getitem:
         return
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         raise _refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
     if node.target._schema.is_mutable:
         raise _refused(

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autoplan.errors import UnsupportedModelError
+from autoplan.trace.torch_private import FakeTensorMode
 
 
 class FakeClones:

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from autoplan.trace import batch_sizes
-from autoplan.trace.graph import Arg, OpNode, Ref, SavedTensor, TensorMeta, TorchValue
+from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, Ref, SavedTensor, TensorMeta, TorchValue
 from autoplan.trace.naming import rewired
 from autoplan.trace.placeholders import Placeholder, own_path
 from autoplan.trace.regions import Region, block_reads
@@ -197,6 +197,9 @@ def _block_path(key: str) -> str:
 
 
 def _metas(node: fx.Node, run: NodeRun) -> tuple[TensorMeta, ...]:
+    for output in run.outputs:
+        if _short(output.dtype) not in DTYPE_BYTES:
+            batch_sizes.refuse(node, f"a tensor of dtype {_short(output.dtype)}")
     return tuple(
         TensorMeta(
             shape=tuple(output.shape),

@@ -11,19 +11,18 @@ from torch import fx
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.torch_private import AUTOCAST_REGION, GRAD_MODE_REGION
 
-_GRAD_MODE = torch.ops.higher_order.wrap_with_set_grad_enabled
-_AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 _DETACH = torch.ops.aten.detach.default
 
 
 def inline_regions(module: fx.GraphModule, graph: fx.Graph) -> None:
     """Replaces every region node of ``graph``, which is ``module``'s, by the region's nodes."""
     for node in list(graph.nodes):
-        if node.target is _GRAD_MODE:
+        if node.target is GRAD_MODE_REGION:
             enabled, body, *operands = node.args
             _inline(module, graph, node, body, operands, detach=not enabled)
-        elif node.target is _AUTOCAST:
+        elif node.target is AUTOCAST_REGION:
             device, _, enabled, _, body, *operands = node.args
             if enabled:
                 raise UnsupportedModelError(

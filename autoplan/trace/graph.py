@@ -211,8 +211,13 @@ class OpGraph:
         """The same graph written for another global batch."""
         if batch == self.batch:
             return self
-        nodes = tuple(_node_at(node, self.batch, batch) for node in self.nodes)
+        nodes = tuple(
+            _node_at(node, self._reads_batch(node), self.batch, batch) for node in self.nodes
+        )
         return replace(self, nodes=nodes, batch=batch)
+
+    def _reads_batch(self, node: OpNode) -> bool:
+        return any(self.meta(ref).batch_dims for ref in node.operands)
 
 
 def _refs(value: Arg) -> Iterator[Ref]:
@@ -223,12 +228,10 @@ def _refs(value: Arg) -> Iterator[Ref]:
             yield from _refs(item)
 
 
-def _node_at(node: OpNode, old: int, new: int) -> OpNode:
-    outputs = tuple(_meta_at(meta, old, new) for meta in node.outputs)
-    if not any(meta.batch_dims for meta in node.outputs) and not node.flops and not node.saved:
+def _node_at(node: OpNode, reads_batch: bool, old: int, new: int) -> OpNode:
+    if not reads_batch and not any(meta.batch_dims for meta in node.outputs):
         return node
-    follows = any(meta.batch_dims for meta in node.outputs) or node.flops > 0
-    scale = (lambda n: n * new // old) if follows else (lambda n: n)
+    outputs = tuple(_meta_at(meta, old, new) for meta in node.outputs)
     saved = tuple(
         replace(kept, nbytes=kept.nbytes * new // old) if kept.per_sample else kept
         for kept in node.saved
@@ -236,8 +239,8 @@ def _node_at(node: OpNode, old: int, new: int) -> OpNode:
     return replace(
         node,
         outputs=outputs,
-        flops=scale(node.flops),
-        backward_flops=scale(node.backward_flops),
+        flops=node.flops * new // old,
+        backward_flops=node.backward_flops * new // old,
         saved=saved,
     )
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autoplan.errors import UnsupportedModelError
+from autoplan.trace.torch_private import FakeTensorMode
 
 ExampleInputs = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 BatchDims = Mapping[str, int | None]

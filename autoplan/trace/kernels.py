@@ -39,7 +39,7 @@ def gpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
     return target(*args, **kwargs)
 
 
-def _attention(  # noqa: PLR0917
+def _attention(
     query,
     key,
     value,

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from autoplan.trace.torch_private import schema_arguments
+
 _aten = torch.ops.aten
 _MEAN, _SUM = 1, 2
 _ELEMENTWISE_LOSSES = {
@@ -95,7 +97,7 @@ def _rewrite_class_loss(graph: fx.Graph, node: fx.Node) -> None:
 
 def arguments(node: fx.Node) -> dict[str, Any]:
     """All arguments of a call by the names of the operator's schema, defaults filled in."""
-    schema = _schema(node)
+    schema = schema_arguments(node)
     given = dict(zip((argument.name for argument in schema), node.args, strict=False))
     given.update(node.kwargs)
     for argument in schema:
@@ -103,17 +105,12 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return given
 
 
-def _schema(node: fx.Node) -> list[Any]:
-    operator: Any = node.target
-    return operator._schema.arguments
-
-
 def _reads_batch(node: fx.Node) -> bool:
     return any(any(operand.meta["batch_dims"]) for operand in node.all_input_nodes)
 
 
 def _with_sum(graph: fx.Graph, node: fx.Node, given: dict[str, Any]) -> fx.Node:
-    schema = _schema(node)
+    schema = schema_arguments(node)
     values = {**given, "reduction": _SUM}
     args = tuple(values[argument.name] for argument in schema if not argument.kwarg_only)
     return _call(graph, node, node.target, args)

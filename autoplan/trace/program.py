@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from autoplan.errors import AutoplanError, UnsupportedModelError
 from autoplan.trace.guards import refuse_custom_autograd, refuse_python_random
@@ -20,6 +19,7 @@ from autoplan.trace.huggingface import causal_attention
 from autoplan.trace.inputs import Input
 from autoplan.trace.repeat_memo import CannotFoldError
 from autoplan.trace.source_lines import line_of_error
+from autoplan.trace.torch_private import GuardOnDataDependentSymNode
 
 MODEL = "model"
 LossFn = Callable[[Any, Any], torch.Tensor]

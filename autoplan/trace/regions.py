@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from autoplan.trace.repeat_memo import CannotFoldError, TracedBlock
 from autoplan.trace.repeat_ops import BLOCK, MARK
+from autoplan.trace.torch_private import tree_leaves
 
 
 @dataclass(slots=True)

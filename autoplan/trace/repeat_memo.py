@@ -17,22 +17,21 @@ first. Not seen is control flow through ``self.__dict__`` or through objects out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import _symbolic_trace
 
 from autoplan.trace.block_calls import BlockCall, Result, Surroundings, read_call, read_result
 from autoplan.trace.plain_values import same
 from autoplan.trace.repeat_groups import HIDDEN, find_groups
 from autoplan.trace.repeat_ops import BLOCK, MARK, describe
+from autoplan.trace.torch_private import module_getattr, plain_tensor_access
 
 Reads = dict[tuple[str, str], Any]
-_Quiet = torch._C.DisableTorchFunction
 
 
 class CannotFoldError(Exception):
@@ -88,12 +87,11 @@ class BlockMemo:
                 forward = self._wrapped(group.name, path, module, is_witness=module is witness)
                 module.__dict__["forward"] = forward
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Sees reads of hidden attributes; fx keeps its own reference to the original getter."""
-        original: Any = nn.Module.__getattr__
-        kept = _symbolic_trace._orig_module_getattr
+    def active(self) -> AbstractContextManager[None]:
+        """Sees reads of hidden attributes."""
+        return module_getattr(self._seeing)
 
+    def _seeing(self, original: Callable[..., Any]) -> Callable[[nn.Module, str], Any]:
         def getter(module: nn.Module, name: str) -> Any:
             hidden = module.__dict__.get(HIDDEN)
             if hidden is None or name not in hidden:
@@ -103,13 +101,7 @@ class BlockMemo:
                     self._recording.reads[path, name] = hidden[name]
             return hidden[name]
 
-        setattr(nn.Module, "__getattr__", getter)  # noqa: B010
-        _symbolic_trace._orig_module_getattr = getter
-        try:
-            yield
-        finally:
-            setattr(nn.Module, "__getattr__", original)  # noqa: B010
-            _symbolic_trace._orig_module_getattr = kept
+        return getter
 
     def _wrapped(
         self, group: str, path: str, module: nn.Module, *, is_witness: bool
@@ -117,7 +109,7 @@ class BlockMemo:
         def forward(*args: Any, **kwargs: Any) -> Any:
             call = known = None
             if self._recording is None and _dispatch_state() == self._state:
-                with _Quiet():
+                with plain_tensor_access():
                     call = read_call(group, module, args, kwargs)
                     known = self._find(call) if call else None
             if call is None:
@@ -153,7 +145,7 @@ class BlockMemo:
             self._recording = None
         result, new = read_result(call, value)
         MARK(f"exit:{key}", new, [])
-        with _Quiet():
+        with plain_tensor_access():
             self.traced[key] = TracedBlock(key, group, known.key if known else None)
             change = surroundings.change(result, new)
             if change and known:

@@ -11,7 +11,8 @@ import json
 from collections.abc import Sequence
 
 import torch
-from torch.fx.node import has_side_effect
+
+from autoplan.trace.torch_private import has_side_effect
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define("block(str key, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")

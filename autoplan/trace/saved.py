@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from autoplan.trace.flops import backward_flops
@@ -28,7 +27,7 @@ from autoplan.trace.graph import Ref
 from autoplan.trace.kernels import Call
 from autoplan.trace.regions import Region, block_reads
 from autoplan.trace.repeat_ops import BLOCK, MARK
-from autoplan.trace.storages import storage_id
+from autoplan.trace.torch_private import storage_id, tree_leaves
 
 Values = dict[fx.Node, Any]
 
@@ -210,8 +209,9 @@ class _Run:
             elif owner is not None and owner.node in inside:
                 yield Kept(Ref(copy_name(owner.node, stub), owner.index), item.operand, item.nbytes)
             elif self.owner[storage_id(entered[item.storage])] is not None:
-                storage = entered[item.storage].untyped_storage()
-                yield Kept(self.owner[storage._cdata], item.operand, storage.nbytes())
+                tensor = entered[item.storage]
+                nbytes = tensor.untyped_storage().nbytes()
+                yield Kept(self.owner[storage_id(tensor)], item.operand, nbytes)
 
 
 def _distinct(

@@ -54,6 +54,8 @@ def causal_lm(
     except Exception as error:
         raise PlanError(f"{origin}: transformers refuses this config: {one_line(error)}") from error
     model.train()
+    if model.loss_type is None:
+        model.loss_type = "ForCausalLM"
     return ModelUnderPlan(model=model, example_inputs=token_inputs(length), seq_len=length)
 
 

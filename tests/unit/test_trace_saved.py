@@ -184,3 +184,19 @@ def test_nothing_traced_stays_alive():
     del model
     gc.collect()
     assert reference() is None
+
+
+def test_work_on_weights_alone_does_not_grow_with_the_batch():
+    class Merged(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = (torch.nn.Parameter(torch.randn(8, 8)) for _ in range(2))
+
+        def forward(self, x):
+            return (x @ (self.a @ self.b)).sum()
+
+    graph = capture(Merged(), (torch.randn(4, 8),))
+    merge, apply = (node for node in graph.at_batch(20).nodes if node.flops)
+    assert (merge.flops, apply.flops) == (2 * 8**3, 2 * 20 * 8**2)
+    assert merge.backward_flops == 2 * merge.flops
+    assert apply.backward_flops == apply.flops
