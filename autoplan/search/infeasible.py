@@ -13,6 +13,7 @@ from autoplan.search.found import Found
 from autoplan.search.ilp import solve_memory
 from autoplan.search.memory import largest_category, memory_of_plan
 from autoplan.search.pricing import Pricing
+from autoplan.search.problem import PAGE_BYTES
 
 _GIB = 2**30
 _CANDIDATES_TRIED = 4
@@ -32,7 +33,7 @@ def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
     plans = _smallest_plans(search, search.candidates)
     least = min(plans, key=lambda plan: plan.memory_pages)
     memory = memory_of_plan(pricing, least)
-    over = memory.total - pricing.limit_bytes
+    over = (least.memory_pages - pricing.limit_pages) * PAGE_BYTES
     name, largest = largest_category(memory)
     cure = next((c.words for c in _changes(pricing, mixing) if _fits(pricing, c.job, mixing)), None)
     advice = cure or "none of the usual changes helps: use devices with more memory"

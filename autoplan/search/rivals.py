@@ -7,6 +7,7 @@ from autoplan.search.estimate import step_times
 from autoplan.search.found import Found
 from autoplan.search.memory import largest_category, memory_of_plan
 from autoplan.search.pricing import Pricing
+from autoplan.search.problem import PAGE_BYTES
 
 _GIB = 2**30
 _PARTS = {
@@ -19,11 +20,11 @@ _PARTS = {
 def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alternative:
     """A plan beside the best one."""
     memory = memory_of_plan(pricing, found)
-    fits = memory.total <= pricing.limit_bytes
+    fits = found.memory_pages <= pricing.limit_pages
     if fits:
         reason = _slower(pricing, found, best)
     else:
-        over = (memory.total - pricing.limit_bytes) / _GIB
+        over = (found.memory_pages - pricing.limit_pages) * PAGE_BYTES / _GIB
         category, largest = largest_category(memory)
         reason = f"does not fit by {over:.1f} GiB ({category}: {largest / _GIB:.1f} GiB)"
     candidate = found.candidate
