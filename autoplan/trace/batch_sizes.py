@@ -8,14 +8,13 @@ and is refused with the node and its source line.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
 
 import torch
 from torch import fx
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import BatchInt
-from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.refusals import refused
 from autoplan.trace.torch_private import tree_leaves
 
 BATCHES = (2, 3)
@@ -30,11 +29,11 @@ def paired(first: fx.Graph, second: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node
     nodes, others = list(first.nodes), list(second.nodes)
     for node, other in zip(nodes, others, strict=False):
         if node.op != other.op or (node.op == "call_function" and node.target != other.target):
-            refuse(node, f"the graph differs at batch {BATCHES[0]} and {BATCHES[1]}")
+            raise differs(node, f"the graph differs at batch {BATCHES[0]} and {BATCHES[1]}")
         yield node, other
     if len(nodes) != len(others):
         longer = max(nodes, others, key=len)
-        refuse(longer[min(len(nodes), len(others)) - 1], "the number of operators varies")
+        raise differs(longer[min(len(nodes), len(others)) - 1], "the number of operators varies")
 
 
 def mark_batch_dims(first: fx.Graph, second: fx.Graph) -> None:
@@ -56,7 +55,7 @@ def coefficient(size: int, other: int, node: fx.Node) -> int | None:
     if size == other:
         return None
     if size * BATCHES[1] != other * BATCHES[0] or size % BATCHES[0]:
-        refuse(
+        raise differs(
             node,
             f"the size {size} at batch {BATCHES[0]} and {other} at batch {BATCHES[1]} "
             "is no multiple of the batch",
@@ -70,12 +69,13 @@ def batch_int(size: int, other: int, node: fx.Node) -> int | BatchInt:
     return size if times is None else BatchInt(times)
 
 
-def refuse(node: fx.Node, what: str) -> NoReturn:
-    where = line_of_stack(node.meta.get("stack_trace") or "")
-    raise UnsupportedModelError(
-        f"{what} in {node.target}{f' (at {where})' if where else ''}; "
+def differs(node: fx.Node, what: str) -> UnsupportedModelError:
+    """The error for a node that is not the same at both batches."""
+    return refused(
+        node,
+        f"{what} in {node.target}",
         "sizes must be constants or multiples of the batch, "
-        "and batch_dims= names inputs whose dim 0 is not the batch"
+        "and batch_dims= names inputs whose dim 0 is not the batch",
     )
 
 

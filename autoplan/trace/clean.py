@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.errors import UnsupportedModelError
 from autoplan.trace.flatten import inline_regions
-from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.refusals import refused
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
 _aten = torch.ops.aten
@@ -73,7 +72,7 @@ def _is_idle_cast(node: fx.Node) -> bool:
 
 def _check_batch_norm(node: fx.Node) -> None:
     if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
-        raise _refused(
+        raise refused(
             node,
             "a BatchNorm that updates its running statistics is not supported",
             "set track_running_stats=False, or use another norm",
@@ -86,9 +85,9 @@ def _check(node: fx.Node) -> None:
     if node.op == "call_function" and node.target is operator.getitem:
         return
     if not isinstance(node.target, OpOverload):
-        raise _refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
+        raise refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
     if node.target._schema.is_mutable:
-        raise _refused(
+        raise refused(
             node,
             f"the in-place operator {node.target} is not supported",
             "use its out-of-place form",
@@ -96,13 +95,8 @@ def _check(node: fx.Node) -> None:
     for value in tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
-            raise _refused(
+            raise refused(
                 node,
                 f"the result of {node.target} has a size that depends on the data",
                 "use a fixed size with a mask",
             )
-
-
-def _refused(node: fx.Node, what: str, cure: str) -> UnsupportedModelError:
-    where = line_of_stack(node.meta.get("stack_trace") or "")
-    return UnsupportedModelError(f"{what}{f' (at {where})' if where else ''}; {cure}")

@@ -19,11 +19,11 @@ from autoplan.trace import batch_sizes
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, Ref, SavedTensor, TensorMeta, TorchValue
 from autoplan.trace.naming import rewired
 from autoplan.trace.placeholders import Placeholder, own_path
+from autoplan.trace.refusals import refused, where_of
 from autoplan.trace.regions import Region, block_reads
 from autoplan.trace.repeat_memo import CannotFoldError
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.saved import Kept, NodeRun, copy_name
-from autoplan.trace.source_lines import line_of_stack
 
 Runs = Mapping[str, NodeRun]
 _KINDS: dict[type, Literal["dtype", "device", "layout", "memory_format"]] = {
@@ -110,7 +110,7 @@ class Converter:
             flops=run.flops,
             backward_flops=run.backward_flops,
             saved=_saved(run, self.runs[1][other.name], node),
-            where=line_of_stack(node.meta.get("stack_trace") or ""),
+            where=where_of(node),
         )
         return replace(call, alias_of=_aliased(call, run))
 
@@ -122,7 +122,9 @@ class Converter:
         if isinstance(value, int) and not isinstance(value, bool):
             return batch_sizes.batch_int(value, other, node)
         if repr(value) != repr(other):
-            batch_sizes.refuse(node, f"the argument {value} becomes {other} at another batch")
+            raise batch_sizes.differs(
+                node, f"the argument {value} becomes {other} at another batch"
+            )
         return (
             value if isinstance(value, (bool, float, str, type(None))) else _constant(value, node)
         )
@@ -168,7 +170,11 @@ class Converter:
 
 def _constant(value: Any, node: fx.Node) -> TorchValue:
     if type(value) not in _KINDS:
-        batch_sizes.refuse(node, f"an argument of type {type(value).__name__}")
+        raise refused(
+            node,
+            f"{node.target} has an argument of type {type(value).__name__}, which is not supported",
+            "use another operator",
+        )
     name = value.type if isinstance(value, torch.device) else _short(value)
     return TorchValue(_KINDS[type(value)], name)
 
@@ -199,7 +205,11 @@ def _block_path(key: str) -> str:
 def _metas(node: fx.Node, run: NodeRun) -> tuple[TensorMeta, ...]:
     for output in run.outputs:
         if _short(output.dtype) not in DTYPE_BYTES:
-            batch_sizes.refuse(node, f"a tensor of dtype {_short(output.dtype)}")
+            raise refused(
+                node,
+                f"a tensor of dtype {_short(output.dtype)} is not supported",
+                f"use one of {', '.join(DTYPE_BYTES)}",
+            )
     return tuple(
         TensorMeta(
             shape=tuple(output.shape),
@@ -218,7 +228,7 @@ def _aliased(call: OpNode, run: NodeRun) -> tuple[Ref | None, ...]:
 
 def _saved(run: NodeRun, other: NodeRun, node: fx.Node) -> tuple[SavedTensor, ...]:
     if len(run.kept) != len(other.kept):
-        batch_sizes.refuse(node, "autograd keeps other tensors at another batch")
+        raise batch_sizes.differs(node, "autograd keeps other tensors at another batch")
     return tuple(
         _saved_tensor(one, two, node) for one, two in zip(run.kept, other.kept, strict=True)
     )

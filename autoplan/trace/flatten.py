@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from autoplan.errors import UnsupportedModelError
-from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.refusals import refused
 from autoplan.trace.torch_private import AUTOCAST_REGION, GRAD_MODE_REGION
 
 _DETACH = torch.ops.aten.detach.default
@@ -25,9 +24,10 @@ def inline_regions(module: fx.GraphModule, graph: fx.Graph) -> None:
         elif node.target is AUTOCAST_REGION:
             device, _, enabled, _, body, *operands = node.args
             if enabled:
-                raise UnsupportedModelError(
-                    f"torch.autocast({device!r}) inside the model{_at(node)} is not supported; "
-                    "leave the precision to autoplan"
+                raise refused(
+                    node,
+                    f"torch.autocast({device!r}) inside the model is not supported",
+                    "leave the precision to autoplan",
                 )
             _inline(module, graph, node, body, operands, detach=False)
 
@@ -66,8 +66,3 @@ def _replace_results(graph, node, results, values) -> None:
     for getitem in list(node.users):
         getitem.replace_all_uses_with(values[results[getitem.args[1]]])
         graph.erase_node(getitem)
-
-
-def _at(node: fx.Node) -> str:
-    where = line_of_stack(node.meta.get("stack_trace") or "")
-    return f" at {where}" if where else ""

@@ -162,3 +162,8 @@ def test_lazy_and_uncopyable_models():
     model.generator = (index for index in range(3))
     with pytest.raises(UnsupportedModelError, match="cannot be copied"):
         capture(model, (torch.ones(2, 8), torch.ones(2, 8)), loss_fn=_mse)
+
+
+def test_dtypes_without_a_size_are_refused():
+    with pytest.raises(UnsupportedModelError, match="dtype complex64 is not supported"):
+        capture(Model(lambda m, y: torch.fft.fft(y).abs()), (torch.randn(4, 4),))
