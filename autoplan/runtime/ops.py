@@ -123,7 +123,7 @@ class _ClassSplitLoss(torch.autograd.Function):
         if smoothing:
             share = share - smoothing / (size * axis.size)
         own, index = _own_target(target, size, dim, axis)
-        share = share.scatter_add(dim, index, torch.where(own, smoothing - 1.0, 0.0).to(share))
+        share = share.scatter_add(dim, index, own.to(share.dtype) * (smoothing - 1.0))
         return (share * grad.unsqueeze(dim)).to(logits.dtype), None, None, None, None
 
 

@@ -16,7 +16,7 @@ from autoplan.job import Job
 from autoplan.search.space import StrategiesOf
 from autoplan.trace.graph import OpGraph, OpNode
 
-HEAVY_SHARE = 0.01
+HEAVY_SHARE = 0.001
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,7 @@ def _slower(pricing: Pricing, found: Found, best: Found) -> str:
         return "as fast"
     added = {name: getattr(theirs, part) - getattr(ours, part) for name, part in _PARTS.items()}
     worst = max(added, key=lambda name: added[name])
-    return f"{more:.1%} slower: {added[worst]:.3g} s more {worst}"
+    return f"{more:.1%} slower: {added[worst] * 1e3:.3g} ms more {worst}"
 
 
 def _recompute(pricing: Pricing, found: Found) -> str:

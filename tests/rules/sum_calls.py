@@ -185,7 +185,7 @@ def class_loss(draw: Draw, target: str) -> Example:
     reduction, ignore = draw.of(0, 1, 2, 2), draw.of(-100, 1)
     if target != "aten.cross_entropy_loss.default":
         return draw.call(target, scores, classes, weight, reduction, ignore)
-    smoothing = draw.of(0.0, 0.5)
+    smoothing = draw.of(0.0, 0.1)
     if draw.of(False, False, True):
         given = torch.softmax(draw.floats(*scores.shape), 0 if flat else 1)
         return draw.call(target, scores, given, weight, reduction, -100, smoothing)
