@@ -40,7 +40,7 @@ from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
 
 TOLERANCE = RELATIVE_GAP
 
-RUNNER_UP_TRIES = 2
+RUNNER_UP_TRIES = 5
 
 Progress = Callable[[int, int, float | None], None]
 

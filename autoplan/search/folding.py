@@ -11,6 +11,7 @@ each cost from the end of the range where it is lower, so that no problem in the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.search.candidate_costs import CandidateCosts, Recomputed, kept_copies
@@ -52,7 +53,10 @@ class _Builder:
         return Problem(
             nodes=nodes,
             tensors=tuple(self._tensor(link, table) for link, table in links),
-            storages=tuple(self._storage(storage) for storage in self.costs.storages),
+            storages=(
+                *(self._storage(storage) for storage in self.costs.storages),
+                *self._entering(),
+            ),
             peaks=self.weights.peaks(),
             overlaps=self.weights.overlaps(),
             fixed_s=self.weights.root_latency_s(),
@@ -68,12 +72,9 @@ class _Builder:
 
     def _choices(self, number: int) -> tuple[Choice, ...]:
         space = self.costs.microbatch.space
-        name = space.names[number]
         labels = [strategy.label for strategy in space.strategies[number]]
         if number in self.costs.weights.elements:
             return self.weights.choices(number, labels)
-        if name in self.costs.microbatch.sizes.doors:
-            return tuple(self._door(number, c, label) for c, label in enumerate(labels))
         forward, backward = self._runs(self.costs.region(number))
         return tuple(
             Choice(
@@ -84,17 +85,18 @@ class _Builder:
             for label, cost in zip(labels, self.costs.microbatch.operators[number], strict=True)
         )
 
-    def _door(self, number: int, choice: int, label: str) -> Choice:
-        """Recomputed blocks keep what enters them."""
+    def _entering(self) -> Iterator[Storage]:
+        """What recomputed blocks keep: all that enters them."""
         space, sizes = self.costs.microbatch.space, self.costs.microbatch.sizes
-        name = space.names[number]
-        door = next(
-            d for doors in self.costs.folded.doors.values() for d in doors if d.name == name
-        )
-        copies = min(self.fewest.get(door.kind, 0), door.distinct)
-        placement = space.strategies[number][choice].outputs[0]
-        nbytes = copies * sizes.doors[name].nbytes * local_fraction(placement, space.tp)
-        return Choice(label=label, memory_pages=pages(nbytes))
+        for door in (door for doors in self.costs.folded.doors.values() for door in doors):
+            copies = min(self.fewest.get(door.kind, 0), door.distinct)
+            for choice, strategy in enumerate(space.of(door.name) if copies else ()):
+                share = local_fraction(strategy.outputs[0], space.tp)
+                yield Storage(
+                    name=door.name,
+                    kept_pages=pages(copies * sizes.doors[door.name].nbytes * share),
+                    holders=((space.number[door.name], frozenset((choice,))),),
+                )
 
     def _tensor(self, link: Link, table: tuple[tuple[ConversionCost, ...], ...]) -> Tensor:
         region, copies = link.tensor.region, link.tensor.copies

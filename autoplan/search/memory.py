@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from autoplan.search.candidate_costs import CandidateCosts
-from autoplan.search.folded_graph import ROOT
 from autoplan.search.found import Found
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import (
@@ -30,24 +29,17 @@ def memory_of_plan(pricing: Pricing, plan: Found) -> MemoryBreakdown:
     costs = pricing.costs(plan.candidate)
     problem, choices = pricing.problem(plan.candidate, plan.recomputed), plan.choices
     input_bytes = pricing.input_bytes(plan.candidate.dp)
-    gathered, reduced = (peak_of(peak, choices) for peak in problem.peaks)
-    entering = sum(
-        problem.nodes[number].choices[choices[number]].memory_pages
-        for number, name in enumerate(costs.microbatch.space.names)
-        if name in costs.microbatch.sizes.doors
-    )
+    *gathered, reduced = (peak_of(peak, choices) for peak in problem.peaks)
     kept = sum(storage.kept_pages for storage in held_storages(problem, choices))
-    kept += copies_of(problem, choices) + entering
+    kept += copies_of(problem, choices)
     weights = _Weights(costs, choices)
-    in_root = weights.sum(lambda each: each.gathered_in_flight, only_root=True)
+    copied = weights.sum(lambda each: each.gathered_parameters)
     backward = MemoryBreakdown(
         parameters=weights.sum(lambda each: each.parameters) + pricing.buffer_bytes,
         master_weights=weights.sum(lambda each: each.master_weights),
         gradients=weights.sum(lambda each: each.gradients),
         optimizer_state=weights.sum(lambda each: each.optimizer_state),
-        gathered_parameters=(
-            weights.sum(lambda each: each.gathered_parameters) + in_root + gathered * PAGE_BYTES
-        ),
+        gathered_parameters=copied + sum(gathered) * PAGE_BYTES,
         activations=kept * PAGE_BYTES + input_bytes,
         transient=transient_of(problem, choices) * PAGE_BYTES,
         communication_buffers=reduced * PAGE_BYTES,
@@ -55,7 +47,7 @@ def memory_of_plan(pricing: Pricing, plan: Found) -> MemoryBreakdown:
     )
     step = replace(
         backward,
-        gathered_parameters=weights.sum(lambda each: each.gathered_parameters),
+        gathered_parameters=copied,
         activations=input_bytes,
         transient=weights.sum(lambda each: each.optimizer_step),
         communication_buffers=0,
@@ -77,18 +69,11 @@ class _Weights:
     def __init__(self, costs: CandidateCosts, choices: Sequence[int]) -> None:
         self._terms = [
             (
-                costs.region(number),
                 costs.folded.copies(costs.region(number)) * elements[choices[number]],
                 costs.weights.per_element[costs.weights.trainable[number]],
             )
             for number, elements in costs.weights.elements.items()
         ]
 
-    def sum(self, bytes_of: Callable[[WeightBytes], float], *, only_root: bool = False) -> int:
-        return math.ceil(
-            sum(
-                elements * bytes_of(each)
-                for region, elements, each in self._terms
-                if region == ROOT or not only_root
-            )
-        )
+    def sum(self, bytes_of: Callable[[WeightBytes], float]) -> int:
+        return math.ceil(sum(elements * bytes_of(each) for elements, each in self._terms))

@@ -63,7 +63,7 @@ def plan_job(
         raise explain(pricing, mixing)
     others = [search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp]
     rivals = [(recipe.name, found) for recipe, found in recipes]
-    rivals += [(f"best with tp={found.candidate.tp}", found) for found in others if found]
+    rivals += [(f"best found, tp={found.candidate.tp}", found) for found in others if found]
     return _plan(
         pricing,
         outcome,

@@ -51,7 +51,11 @@ def _slower(pricing: Pricing, found: Found, best: Found) -> str:
         return "as fast"
     added = {name: getattr(theirs, part) - getattr(ours, part) for name, part in _PARTS.items()}
     worst = max(added, key=lambda name: added[name])
-    return f"{more:.1%} slower: {added[worst] * 1e3:.3g} ms more {worst}"
+    return f"{more:.1%} slower: {_readable(added[worst])} more {worst}"
+
+
+def _readable(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def _recompute(pricing: Pricing, found: Found) -> str:

@@ -35,14 +35,11 @@ class WeightTerms:
         found = []
         for choice, label in enumerate(labels):
             elements = self.weights.elements[number][choice]
-            nbytes = copies * elements * held_bytes(each)
-            if region == ROOT:
-                nbytes += elements * each.gathered_in_flight
             found.append(
                 Choice(
                     label=label,
                     time_s=self._exposed_s(number, choice, region, copies),
-                    memory_pages=pages(nbytes),
+                    memory_pages=pages(copies * elements * held_bytes(each)),
                     step_pages=pages(copies * elements * each.optimizer_step),
                 )
             )
@@ -53,15 +50,15 @@ class WeightTerms:
         return sum(times * sent.fixed_s for sent, times in unit_messages(self.costs, ROOT))
 
     def peaks(self) -> tuple[Peak, ...]:
-        """Weights gathered for the blocks in use, and the largest gradient being reduced."""
+        """Weights gathered for the root and the blocks in use, and the largest gradient sent."""
         units: dict[str, list[int]] = {}
         for number in self.weights.elements:
             units.setdefault(self.costs.region(number), []).append(number)
-        gathered = (
-            tuple(self._in_flight(number, region) for number in members)
+        gathered = {
+            region: tuple(self._in_flight(number, region) for number in members)
             for region, members in units.items()
-            if region != ROOT
-        )
+        }
+        root = gathered.pop(ROOT, ())
         sent = units.values() if self.weights.stage.shards_states else ([n] for n in self._learning)
         reduced = (
             tuple(self._gradient(number) for number in members if self.weights.trainable[number])
@@ -69,7 +66,8 @@ class WeightTerms:
         )
         one_rank = self.costs.candidate.dp == 1
         return (
-            Peak(name="gathered", groups=tuple(gathered)),
+            Peak(name="gathered root", groups=(root,)),
+            Peak(name="gathered blocks", groups=tuple(gathered.values())),
             Peak(name="reduced", groups=() if one_rank else tuple(reduced)),
         )
 
