@@ -35,8 +35,9 @@ from autoplan.search.candidates import Candidate
 from autoplan.search.found import Found
 from autoplan.search.ilp import RELATIVE_GAP, solve
 from autoplan.search.pricing import Pricing
-from autoplan.search.problem import Node, Problem, Solution, memory_of, time_of
+from autoplan.search.problem import Problem, Solution, memory_of, time_of
 from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
+from autoplan.search.relaxations import least_increase, operators_only
 
 TOLERANCE = RELATIVE_GAP
 
@@ -208,7 +209,7 @@ class BestFirst:
 
     def _model(self, candidate: Candidate) -> Problem:
         """A candidate's operators alone."""
-        return _operators_only(self.problem(candidate, 0), self._parameters(candidate))
+        return operators_only(self.problem(candidate, 0), self._parameters(candidate))
 
     def _degree(self, tp: int) -> None:
         largest = self._largest(tp)
@@ -220,7 +221,7 @@ class BestFirst:
             if size == largest.microbatch:
                 self._members(members, solution.bound_s)
             else:
-                increase = _least_increase(model, self._model(members[0]))
+                increase = least_increase(model, self._model(members[0]))
                 bound_s = solution.bound_s + increase + min(map(self._rest_s, members))
                 self._ask(bound_s, (tp, size))
 
@@ -329,35 +330,3 @@ class BestFirst:
         middle = (asked.fewest + asked.most) // 2
         self._ask(solution.bound_s, _Range(candidate, asked.fewest, middle))
         self._ask(solution.bound_s, _Range(candidate, middle + 1, asked.most))
-
-
-def _operators_only(problem: Problem, parameters: Collection[int]) -> Problem:
-    """The problem without what parameters cost and without memory limit."""
-    nodes = tuple(
-        _for_nothing(node) if number in parameters else node
-        for number, node in enumerate(problem.nodes)
-    )
-    return replace(problem, nodes=nodes, overlaps=(), fixed_s=0.0, limit_pages=None)
-
-
-def _for_nothing(node: Node) -> Node:
-    return replace(node, choices=tuple(replace(choice, time_s=0.0) for choice in node.choices))
-
-
-def _least_increase(before: Problem, after: Problem) -> float:
-    """By how much the optimum rises at least when the costs of ``before`` become ``after``'s."""
-    total = 0.0
-    for old, new in zip(before.nodes, after.nodes, strict=True):
-        total += min(b.time_s - a.time_s for a, b in zip(old.choices, new.choices, strict=True))
-    for old, new in zip(before.tensors, after.tensors, strict=True):
-        least = min(
-            (
-                b - a
-                for row_a, row_b in zip(old.conversion_s, new.conversion_s, strict=True)
-                for a, b in zip(row_a, row_b, strict=True)
-                if b < math.inf
-            ),
-            default=0.0,
-        )
-        total += least * (1 if least > 0 else len(new.readers))
-    return total

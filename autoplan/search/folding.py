@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.search.candidate_costs import CandidateCosts, Recomputed, kept_copies
+from autoplan.search.folded_graph import Door
 from autoplan.search.operator_costs import ConversionCost
 from autoplan.search.problem import Choice, Node, Problem, Reader, Storage, Tensor, pages
 from autoplan.search.space import Link
@@ -64,6 +65,14 @@ class _Builder:
             limit_pages=self.costs.limit_pages,
         )
 
+    @property
+    def _doors(self) -> Iterator[Door]:
+        return (door for doors in self.costs.folded.doors.values() for door in doors)
+
+    @property
+    def _distinct(self) -> dict[str, int]:
+        return {door.name: door.distinct for door in self._doors}
+
     def _runs(self, region: str) -> tuple[int, int]:
         """Forward and backward runs of a region in a step, over all its blocks."""
         copies = self.costs.folded.copies(region)
@@ -88,7 +97,7 @@ class _Builder:
     def _entering(self) -> Iterator[Storage]:
         """What recomputed blocks keep: all that enters them."""
         space, sizes = self.costs.microbatch.space, self.costs.microbatch.sizes
-        for door in (door for doors in self.costs.folded.doors.values() for door in doors):
+        for door in self._doors:
             copies = min(self.fewest.get(door.kind, 0), door.distinct)
             for choice, strategy in enumerate(space.of(door.name) if copies else ()):
                 share = local_fraction(strategy.outputs[0], space.tp)
@@ -117,19 +126,26 @@ class _Builder:
     def _copies(
         self, link: Link, table: tuple[tuple[ConversionCost, ...], ...]
     ) -> tuple[tuple[int, ...], ...]:
-        """Pages of weights that are converted for their readers and stay until the backward."""
-        if link.producer not in self.costs.weights.elements:
-            return ()
-        space, sizes = self.costs.microbatch.space, self.costs.microbatch.sizes
-        nbytes = sizes.meta(link.tensor.ref).nbytes
+        """Pages of converted copies beyond those that ``storages`` have, if they stay.
+
+        Weights converted for their readers stay until the backward. Of an activation that enters
+        all blocks alike there is one storage, but each block makes its own converted copy.
+        """
         region = link.tensor.region
         kept = link.tensor.copies - self.most.get(region, 0)
         kept += bool(self.fewest.get(region, 0))
+        distinct = self._distinct.get(link.tensor.ref.node)
+        if link.producer in self.costs.weights.elements:
+            copies = kept
+        elif distinct is not None and distinct < kept:
+            copies = kept - distinct
+        else:
+            return ()
+        space, sizes = self.costs.microbatch.space, self.costs.microbatch.sizes
+        nbytes = copies * sizes.meta(link.tensor.ref).nbytes
         return tuple(
             tuple(
-                pages(kept * nbytes * local_fraction(port.placement, space.tp))
-                if cost.forward
-                else 0
+                pages(nbytes * local_fraction(port.placement, space.tp)) if cost.forward else 0
                 for port, cost in zip(link.ports, row, strict=True)
             )
             for row in table

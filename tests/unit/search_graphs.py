@@ -65,21 +65,60 @@ def chain(layers: int, *, width: int, tokens: int) -> OpGraph:
     stream = build.linear("inp/linear", Ref("x"), "inp.weight", width, keeps=False)
     blocks = []
     for layer in range(layers):
-        path = f"layers.{layer}"
-        entered = stream
-        made = build.linear(f"{path}/linear", entered, f"{path}.weight", width)
-        stream = build.call(f"{path}/gelu", "aten.gelu.default", (made,), (width,), keeps=(0,))
-        blocks.append(
-            Block(
-                path=path, kind="layers.0", nodes=(made.node, stream.node), inputs=(entered,),
-                parameters=(f"{path}.weight",), outputs=(stream,),
-            )
-        )  # fmt: skip
+        block, stream = _gelu_block(build, f"layers.{layer}", "layers.0", stream, None, width)
+        blocks.append(block)
     loss = build.call("/sum", "aten.sum.default", (stream,), (), batch=False)
     return OpGraph(
         nodes=tuple(build.nodes), blocks=tuple(blocks), output=loss, batch=BATCH,
         fingerprint="chain",
     )  # fmt: skip
+
+
+def two_kinds(layers: int, *, width: int, tokens: int) -> OpGraph:
+    """An encoder, and a decoder all of whose blocks read the encoder's result.
+
+    Encoder blocks are ``gelu(linear(x))``; decoder blocks ``gelu(linear(x * encoded))``. Both sides
+    start from the same tensor.
+    """
+    build = _Builder(tokens, "float32")
+    build.value("input", "x", "x", (BATCH, tokens, width), batch=True)
+    build.parameter("inp.weight", (width, width))
+    for path in (f"{side}.{layer}" for side in ("enc", "dec") for layer in range(layers)):
+        build.parameter(f"{path}.weight", (width, width))
+    start = build.linear("inp/linear", Ref("x"), "inp.weight", width, keeps=False)
+    encoded, blocks = start, []
+    for layer in range(layers):
+        block, encoded = _gelu_block(build, f"enc.{layer}", "enc.0", encoded, None, width)
+        blocks.append(block)
+    stream = start
+    for layer in range(layers):
+        block, stream = _gelu_block(build, f"dec.{layer}", "dec.0", stream, encoded, width)
+        blocks.append(block)
+    loss = build.call("/sum", "aten.sum.default", (stream,), (), batch=False)
+    return OpGraph(
+        nodes=tuple(build.nodes), blocks=tuple(blocks), output=loss, batch=BATCH,
+        fingerprint="two-kinds",
+    )  # fmt: skip
+
+
+def _gelu_block(
+    build: _Builder, path: str, kind: str, entered: Ref, encoded: Ref | None, width: int
+) -> tuple[Block, Ref]:
+    first, read = len(build.nodes), entered
+    if encoded is not None:
+        both = (entered, encoded)
+        read = build.call(f"{path}/mul", "aten.mul.Tensor", both, (width,), keeps=(0, 1))
+    made = build.linear(f"{path}/linear", read, f"{path}.weight", width)
+    left = build.call(f"{path}/gelu", "aten.gelu.default", (made,), (width,), keeps=(0,))
+    block = Block(
+        path=path,
+        kind=kind,
+        nodes=tuple(node.name for node in build.nodes[first:]),
+        inputs=(entered,) if encoded is None else (entered, encoded),
+        parameters=(f"{path}.weight",),
+        outputs=(left,),
+    )
+    return block, left
 
 
 def _block(build: _Builder, path: str, stream: Ref, width: int, hidden: int) -> Ref:

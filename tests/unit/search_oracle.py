@@ -1,7 +1,7 @@
 """Prices a plan on the whole graph, block by block and tensor by tensor, from the definitions.
 
-Nothing of ``autoplan.search`` is used: strategies come from the plan through ``assign``, prices from
-``cost_models``. Blocks are walked one by one, so folding, multiplicities and sharing are checked.
+Nothing of ``autoplan.search`` is used: strategies come from the plan through ``assign``, prices
+from ``cost_models``. Blocks are walked one by one, so that folding and sharing are checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autoplan.sharding.assignment import Assignment, assign
 from autoplan.sharding.placement import Placement, Replicate, grad_of, local_fraction
 from autoplan.sharding.redistribute import conversion, messages
 from autoplan.sharding.strategies import Port
-from autoplan.trace.graph import OpGraph, OpNode, Ref
+from autoplan.trace.graph import Block, OpGraph, OpNode, Ref
 from cost_models.collectives import collective_s
 from cost_models.compute import OpWork, op_s
 from cost_models.memory import weight_bytes
@@ -77,14 +77,13 @@ class Oracle:
         wanted: dict[tuple[str, Ref, Placement], set[Port]] = defaultdict(set)
         for node in self.graph.of_kind("call"):
             block = self.graph.block_of.get(node.name)
-            entries = self.assignment.entries[block.kind] if block else ()
-            entering = dict(zip(block.inputs, entries, strict=True)) if block else {}
+            entering = self._entering(block)
             place = block.path if block else ""
             ports = self.assignment.strategies[node.name].inputs
             for ref, port in zip(node.operands, ports, strict=True):
                 wanted[place, ref, entering.get(ref, self._produced(ref))].add(port)
         for block in self.graph.blocks:
-            for ref, entry in zip(block.inputs, self.assignment.entries[block.kind], strict=True):
+            for ref, entry in self._entering(block).items():
                 wanted["", ref, self._produced(ref)].add(Port(entry, grad_of(entry)))
         out = self.graph.output
         wanted["", out, self._produced(out)].add(Port(Replicate(), Replicate()))
@@ -93,6 +92,11 @@ class Oracle:
             for port in ports:
                 total += self._conversion_s(ref, source, port, again=place in self.recomputed)
         return total
+
+    def _entering(self, block: Block | None) -> dict[Ref, Placement]:
+        if block is None:
+            return {}
+        return dict(zip(block.inputs, self.assignment.entries[block.kind], strict=True))
 
     def _produced(self, ref: Ref) -> Placement:
         node = self.graph.by_name[ref.node]
@@ -177,18 +181,18 @@ class Oracle:
             if block is not None and block.path in self.recomputed:
                 continue
             strategy = self.assignment.strategies[node.name]
+            entering = self._entering(block)
             for saved in node.saved:
                 assert saved.operand is not None
                 placement = strategy.inputs[saved.operand].placement
-                key = block.path if block else "", node.operands[saved.operand], placement
-                kept[key] = saved.nbytes * self._fraction(placement)
+                ref = node.operands[saved.operand]
+                is_whole_entry = entering.get(ref) == placement
+                place = block.path if block and not is_whole_entry else ""
+                kept[place, ref, placement] = saved.nbytes * self._fraction(placement)
         for block in self.graph.blocks:
             if block.path in self.recomputed:
-                for ref, entry in zip(
-                    block.inputs, self.assignment.entries[block.kind], strict=True
-                ):
-                    size = self.graph.meta(ref).nbytes * self._fraction(entry)
-                    kept[block.path, ref, entry] = size
+                for ref, entry in self._entering(block).items():
+                    kept["", ref, entry] = self.graph.meta(ref).nbytes * self._fraction(entry)
         return sum(kept.values()) + self._weight_copies()
 
     def _weight_copies(self) -> float:

@@ -72,7 +72,8 @@ def _value(problem: Problem, choices: tuple[int, ...]) -> tuple[float, int]:
 def random_problem(seed: int) -> Problem:
     rng = random.Random(seed)
     count = rng.randint(3, 6)
-    sizes = [rng.randint(1 if rng.random() < 0.1 else 2, 4) for _ in range(count)]
+    most = 4 if count < 5 else 3
+    sizes = [rng.randint(1 if rng.random() < 0.1 else 2, most) for _ in range(count)]
     nodes = tuple(
         Node(
             name=f"n{v}",
@@ -188,12 +189,12 @@ def test_equals_exhaustive_search(batch: int) -> None:
 
 
 def test_random_problems_cover_every_situation() -> None:
-    problems = [random_problem(seed) for seed in range(CASES)]
+    problems = [random_problem(seed) for seed in range(CASES // 2)]
     answers = [exhaustive(problem) for problem in problems]
     unlimited = [exhaustive(replace(problem, limit_pages=None)) for problem in problems]
-    assert answers.count(None) >= 10
-    assert sum(a is not None and a > u for a, u in zip(answers, unlimited, strict=True)) >= 50
-    assert sum(any(len(t.readers) > 1 for t in p.tensors) for p in problems) >= 100
+    assert answers.count(None) >= 5
+    assert sum(a is not None and a > u for a, u in zip(answers, unlimited, strict=True)) >= 25
+    assert sum(any(len(t.readers) > 1 for t in p.tensors) for p in problems) >= 50
 
 
 def test_value_functions_agree_with_the_definition() -> None:

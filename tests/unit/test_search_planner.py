@@ -12,10 +12,11 @@ from autoplan.search.candidates import enumerate_candidates
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import PAGE_BYTES, Problem, memory_of, time_of
-from tests.unit.search_graphs import chain, gated_mlp, job, small_cluster
+from tests.unit.search_graphs import chain, gated_mlp, job, small_cluster, two_kinds
 from tests.unit.search_oracle import Oracle
 
 GRAPH = gated_mlp(3)
+TWO = two_kinds(3, width=64, tokens=2048)
 BIG = gated_mlp(6, width=128, hidden=512, tokens=2048)
 
 
@@ -45,6 +46,24 @@ def test_activations_are_those_of_the_whole_graph(tp: int, recompute: str) -> No
     expected = Oracle(BIG, plan, cluster).kept_bytes()
     storages = 10
     assert expected <= activations <= expected + storages * PAGE_BYTES
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_two_kinds_and_a_shared_input(tp: int, recompute: str) -> None:
+    cluster = small_cluster()
+    plan = plan_job(TWO, job(tp=tp, zero=2, microbatch=2, recompute=recompute), cluster)
+    oracle, count = Oracle(TWO, plan, cluster), plan.num_microbatches
+    forward, backward = oracle.compute_s()
+    assert plan.estimate.compute_s == pytest.approx(count * (forward + backward))
+    if plan.mesh.dp > 1:
+        exposed = count * oracle.tp_s() + oracle.dp_exposed_s()
+        assert plan.estimate.exposed_comm_s == pytest.approx(exposed)
+    one = 2048 * 64 * 4
+    activations = plan.estimate.stages[0].memory.activations - 8 // plan.mesh.dp * one
+    expected = oracle.kept_bytes()
+    counted_in_both_kinds = 2 * one
+    assert expected <= activations <= expected + counted_in_both_kinds + 20 * PAGE_BYTES
 
 
 def test_partial_recompute_agrees_with_the_whole_graph() -> None:
