@@ -5,7 +5,9 @@ carries the batch stays sharded on it from the inputs to the loss, everything el
 and sums over the batch are partial until the gradients and the loss are reduced at the end of the
 step. Two things do not fit. A sum that a reader needs complete can be *hoisted* when it depends on
 inputs and buffers alone (the number of valid targets): it is computed for all microbatches ahead
-of the first forward. Any other operator that needs samples to meet *mixes* the batch.
+of the first forward. Any other operator that needs samples to meet *mixes* the batch. Values are
+counted once: what depends on a hoisted sum cannot be hoisted itself, and a sum that an earlier
+reader takes as a term cannot be whole for a later one.
 
 The layout is worked out for a prime batch, one sample per piece, so that no other size can be
 mistaken for the batch and every split is even.
@@ -30,7 +32,7 @@ class BatchLayout:
     """How the graph runs on a part of the batch.
 
     Attributes:
-        placements: of every tensor, by its producer.
+        placements: of every tensor, as its readers find it (hoisted ones whole).
         strategies: of every call.
         hoisted: partial values, made from inputs, buffers and constants alone, that a reader needs
             complete.
@@ -76,6 +78,8 @@ class _Walk:
         self.hoisted: dict[Ref, None] = {}
         self.mixing: list[str] = []
         self.trained: set[str] = set()
+        self.counted: set[str] = set()
+        self.terms: set[Ref] = set()
 
     def source(self, node: OpNode) -> None:
         """An input, parameter, buffer or constant."""
@@ -111,7 +115,8 @@ class _Walk:
         return (
             port.placement == Replicate()
             and self.placements[ref] == Partial()
-            and ref.node not in self.trained
+            and ref.node not in self.trained | self.counted
+            and ref not in self.terms
         )
 
     def _take(self, node: OpNode, strategy: Strategy) -> None:
@@ -119,6 +124,11 @@ class _Walk:
         for ref, port in zip(node.operands, strategy.inputs, strict=True):
             if self.placements[ref] != port.placement:
                 self.hoisted[ref] = None
+                self.placements[ref] = Replicate()
+            if port.placement == Partial():
+                self.terms.add(ref)
+        if any(ref in self.hoisted or ref.node in self.counted for ref in node.operands):
+            self.counted.add(node.name)
         for index, placement in enumerate(strategy.outputs):
             self.placements[Ref(node.name, index)] = placement
 

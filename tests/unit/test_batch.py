@@ -248,6 +248,53 @@ def test_operators_that_mix_samples_are_named(mix, where):
     assert layout.hoisted == ()
 
 
+class Weighted(nn.Module):
+    """A loss made of errors by sample and a weight that the batch comes with."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.net, self.loss = nn.Linear(4, 4), loss
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, weight):
+        return self.loss(self.net(x).square().mean(1), weight, self.scale)
+
+
+def sum_of_counted(error, weight, scale):
+    share = weight / weight.sum()
+    return (error * share).sum() / share.sum()
+
+
+def whole_then_term(error, weight, scale):
+    count = weight.sum()
+    return (error * weight).sum() / count + scale * count
+
+
+def term_then_whole(error, weight, scale):
+    count = weight.sum()
+    return scale * count + (error * weight).sum() / count
+
+
+def sum_beside_whole(error, weight, scale):
+    count = weight.sum()
+    return (error * weight / count).sum() + (error / count).sum()
+
+
+@pytest.mark.parametrize(
+    ("loss", "where"),
+    [(sum_of_counted, "div"), (whole_then_term, "add"), (term_then_whole, "div")],
+)
+def test_values_that_cannot_be_counted_once_ahead_mix_samples(loss, where):
+    layout = batch_layout(capture(Weighted(loss), (torch.randn(2, 4), torch.rand(2))))
+    assert where in layout.mixing[0].partition(":")[0]
+
+
+def test_a_count_may_have_several_readers():
+    layout = batch_layout(capture(Weighted(sum_beside_whole), (torch.randn(2, 4), torch.rand(2))))
+    assert layout.mixing == ()
+    assert len(layout.hoisted) == 1
+
+
 def test_reasons_say_what_is_missing():
     def reason(mix):
         return batch_layout(capture(Mixing(mix), (torch.randn(2, 4),))).mixing[0]
