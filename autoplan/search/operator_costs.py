@@ -18,6 +18,7 @@ from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
 from autoplan.search.space import Link, Space
 from autoplan.sharding.placement import Placement, local_fraction
 from autoplan.sharding.redistribute import Message, conversion, is_possible, messages
+from autoplan.sharding.rules import is_attention
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
 from cost_models.collectives import CollectiveKind, collective_s
@@ -191,4 +192,4 @@ def _kind_of(node: OpNode) -> WorkKind:
     """Which achieved rate a node's flops run at; a node without flops streams memory."""
     if not node.flops:
         return "memory"
-    return "attention" if "attention" in node.target else "matmul"
+    return "attention" if is_attention(node.target) else "matmul"

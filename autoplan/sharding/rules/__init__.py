@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from autoplan.sharding.enumerate import replicate, strategies
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement
+from autoplan.sharding.rules import attention
 from autoplan.sharding.rules.parts import arriving_parts, wanted_parts
 from autoplan.sharding.rules.registry import RULES, equation_of
 from autoplan.sharding.strategies import Strategy
@@ -20,6 +21,11 @@ from autoplan.trace.graph import OpGraph, OpNode
 def known(target: str) -> bool:
     """Whether there is a rule for the operator."""
     return target in RULES
+
+
+def is_attention(target: str) -> bool:
+    """Whether the operator is a fused attention, whose products run at a rate of their own."""
+    return target in attention.RULES
 
 
 def strategies_for(
