@@ -73,7 +73,8 @@ class BatchReader:
         """The arguments of every microbatch, from this rank's share of the global batch.
 
         Raises:
-            PlanError: when an input has another shape than this rank's share of the global batch.
+            PlanError: when an input has another shape than this rank's share of the global batch,
+                or values of another kind (floating-point, integer, bool).
         """
         split = [
             self._split(entry, value) for entry, value in zip(self.inputs, inputs, strict=True)
@@ -110,14 +111,26 @@ class BatchReader:
             size // ranks if dim in entry.meta.batch_dims else size
             for dim, size in enumerate(entry.meta.shape)
         )
-        if tuple(value.shape) == expected:
-            return
-        share = f"one of {ranks} data-parallel ranks" if ranks > 1 else "the whole"
-        raise PlanError(
-            f"input {entry.target!r} has shape {tuple(value.shape)} but {share} of global batch "
-            f"{self.samples} feeds {expected}: drop a last batch of another size "
-            "(DataLoader(drop_last=True)), or plan for this one"
-        )
+        if tuple(value.shape) != expected:
+            share = f"one of {ranks} data-parallel ranks" if ranks > 1 else "the whole"
+            raise PlanError(
+                f"input {entry.target!r} has shape {tuple(value.shape)} but {share} of global "
+                f"batch {self.samples} feeds {expected}: drop a last batch of another size "
+                "(DataLoader(drop_last=True)), or plan for this one"
+            )
+        given, planned = _kind(value.dtype), _kind(getattr(torch, entry.meta.dtype))
+        if given != planned:
+            raise PlanError(
+                f"input {entry.target!r} holds {given} values but the model was planned for "
+                f"{planned} ones: feed {entry.meta.dtype}"
+            )
 
     def _expected(self) -> str:
         return f"the model was planned for {[entry.target for entry in self.inputs]}: give those"
+
+
+def _kind(dtype: torch.dtype) -> str:
+    """Values of one kind mean the same in each of its dtypes."""
+    if dtype.is_floating_point:
+        return "floating-point"
+    return "bool" if dtype == torch.bool else "integer"

@@ -42,6 +42,18 @@ def test_other_inputs():
     assert "'labels' is a list" in fed(lambda batch: batch | {"labels": [1]})
 
 
+def test_values_of_another_kind():
+    message = fed(lambda batch: batch | {"labels": batch["labels"].float()})
+    assert "'labels' holds floating-point values" in message
+    assert "feed int64" in message
+    assert "feed float32" in fed(lambda batch: batch | {"x": batch["x"] > 0})
+
+
+def test_numbers_of_another_width_are_cast():
+    pm, batch = parallel_net(CELL), net_batch(BATCH, torch.float32)
+    assert torch.equal(pm.train_step(batch | {"x": batch["x"].double()}), pm.train_step(batch))
+
+
 def test_a_step_after_refused_inputs_is_right():
     pm, batch = parallel_net(CELL), net_batch(BATCH, torch.float32)
     with pytest.raises(PlanError):
