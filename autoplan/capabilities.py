@@ -71,4 +71,3 @@ ZERO_STAGES = (
 )  # fmt: skip
 
 RUNNABLE_PRECISIONS = ("fp32", "bf16")
-PLANNED_PRECISIONS = ("fp32", "bf16", "fp16")
