@@ -69,9 +69,7 @@ def _owner(root: nn.Module, name: str) -> tuple[nn.Module, str]:
     *path, last = name.split(".")
     owner = root
     for part in path:
-        if part not in owner._modules:
+        if part not in dict(owner.named_children()):
             owner.add_module(part, Container())
-        child = owner._modules[part]
-        assert child is not None
-        owner = child
+        owner = owner.get_submodule(part)
     return owner, last

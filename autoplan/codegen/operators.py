@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autoplan.codegen.torch_private import OpOverload, schema
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg, OpNode
 
@@ -22,7 +23,7 @@ def operator(target: str) -> Any:
     found: Any = torch.ops
     for part in target.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, torch._ops.OpOverload):
+    if not isinstance(found, OpOverload):
         raise UnsupportedModelError(
             f"operator {target} is not registered in this process; import the package that has it"
         )
@@ -31,7 +32,7 @@ def operator(target: str) -> Any:
 
 def returns_list(target: str) -> bool:
     """Whether the operator returns a list or tuple of tensors, even if of one."""
-    returned = operator(target)._schema.returns
+    returned = schema(operator(target)).returns
     return len(returned) != 1 or str(returned[0].type) != "Tensor"
 
 
@@ -53,8 +54,8 @@ def probability(node: OpNode) -> Arg:
 
 def arguments(node: OpNode) -> dict[str, Arg]:
     """Values of a call by the names of the schema, in its order, defaults filled in."""
-    schema = operator(node.target)._schema.arguments
-    given = {argument.name: argument.default_value for argument in schema}
-    given.update(zip((argument.name for argument in schema), node.args, strict=False))
+    declared = schema(operator(node.target)).arguments
+    given = {argument.name: argument.default_value for argument in declared}
+    given.update(zip((argument.name for argument in declared), node.args, strict=False))
     given.update(node.kwargs)
     return given

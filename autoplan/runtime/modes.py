@@ -6,9 +6,7 @@ such operators computes the same in both modes, and may be switched freely.
 
 from __future__ import annotations
 
-from typing import Any
-
-from autoplan.runtime.torch_private import resolve
+from autoplan.codegen.operators import arguments
 from autoplan.trace.graph import OpGraph, OpNode
 
 _MODE_FLAGS = ("train", "training", "use_input_stats")
@@ -24,23 +22,9 @@ def mode_dependent(graph: OpGraph) -> str | None:
 
 
 def _depends_on_mode(node: OpNode) -> bool:
-    values = _arguments(node)
+    values = arguments(node)
     if values.get("dropout_p", 0) != 0:
         return True
     if not any(flag in values for flag in _MODE_FLAGS):
         return False
     return values.get("p", 1) != 0 and values.get("running_mean", True) is not None
-
-
-def _arguments(node: OpNode) -> dict[str, Any]:
-    """The arguments of a call by name, defaults included."""
-    try:
-        overload = resolve(f"torch.ops.{node.target}")
-    except AttributeError:
-        return {}
-    schema = overload._schema.arguments
-    defaults = {
-        argument.name: argument.default_value for argument in schema if argument.has_default_value()
-    }
-    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
-    return defaults | given | dict(node.kwargs)

@@ -2,10 +2,15 @@
 
 import pytest
 
-from autoplan.runtime.torch_private import PRIVATE_NAMES, resolve
+from autoplan.codegen import torch_private as codegen
+from autoplan.runtime import torch_private as runtime
+from autoplan.runtime.torch_private import resolve
+from autoplan.trace import torch_private as trace
 
 
-@pytest.mark.parametrize("name", PRIVATE_NAMES)
+@pytest.mark.parametrize(
+    "name", sorted({*trace.PRIVATE_NAMES, *codegen.PRIVATE_NAMES, *runtime.PRIVATE_NAMES})
+)
 def test_torch_still_has(name):
     assert callable(resolve(name))
 
