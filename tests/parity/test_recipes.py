@@ -73,18 +73,19 @@ def test_sequence_parallel_sends_gathers_and_scatters():
     assert block.count("reduce_scatter__all_gather(") == 2
 
 
-def test_on_torch_collectives():
-    """The same program with torch's own collectives in place of the threads' stand-ins."""
-    tested, truth = case("gpt"), case("gpt").truth()
-    weights = {**MEGATRON, **VOCABULARY}
-    emitted = emit_choices(recipe(tested.graph, 4, weights, Shard(1)), "gpt")
-    with simulated_ranks(4) as axis:
+@pytest.mark.parametrize("name", ["sequence", "tied-vocabulary", "llama", "gpt2"])
+def test_on_torch_collectives(name):
+    """The same program on torch's own collectives, eight ranks simulated by LocalTensorMode."""
+    model, weights, entry = RECIPES[name]
+    tested = case(model)
+    emitted = emit_choices(recipe(tested.graph, 8, weights, entry), name)
+    with simulated_ranks(8) as axis:
         root = build_sharded(emitted, tested.model, axis)
-        inputs = [per_rank([value] * 4) for value in tested.batch.values()]
+        inputs = [per_rank([value] * 8) for value in tested.batch.values()]
         loss = root(*inputs, root.count(*inputs))
         loss.backward()
     gradients = {
         name: combine(of_rank(parameter.grad), emitted.parameters[name].placement)
         for name, parameter in root.named_parameters()
     }
-    assert_same(Outcome(combine(of_rank(loss), Replicate()), gradients), truth)
+    assert_same(Outcome(combine(of_rank(loss), Replicate()), gradients), tested.truth())
