@@ -72,14 +72,3 @@ def achieved_flops_per_s(work: OpWork, device: DeviceSpec) -> float:
 def achieved_bytes_per_s(device: DeviceSpec) -> float:
     """Rate at which streaming kernels move device memory."""
     return device.memory_bytes_per_s * device.memory_efficiency
-
-
-def optimizer_s(parameters: float, bytes_per_parameter: float, device: DeviceSpec) -> float:
-    """Seconds for the optimizer's step over a rank's own ``parameters``.
-
-    ``bytes_per_parameter`` is what the step reads and writes (``optimizers.Optimizer``). The step
-    runs over lists of parameters, so one launch is counted.
-    """
-    if parameters == 0:
-        return 0.0
-    return parameters * bytes_per_parameter / achieved_bytes_per_s(device) + device.launch_s

@@ -81,10 +81,6 @@ class Scope:
         self._statements.append(Constant(values=_plain(values), output=value))
         self._operands[ref] = value
 
-    def knows(self, ref: Ref) -> bool:
-        """Whether the function has the tensor already."""
-        return ref in self._operands
-
     def operand(self, ref: Ref) -> Operand:
         """The tensor as its producer leaves it."""
         return self._operands[ref]

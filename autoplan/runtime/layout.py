@@ -65,12 +65,6 @@ class ParameterLayout:
             shape[self.dp_dim] = min(chunk, whole - first)
         return Box(tuple(start), tuple(shape))
 
-    def copies(self, mesh: RankMesh) -> int:
-        """How many ranks hold the same piece."""
-        return (1 if self.tp_dim is not None else mesh.tp) * (
-            1 if self.dp_dim is not None else mesh.dp
-        )
-
     def is_first_copy(self, mesh: RankMesh) -> bool:
         """Whether this rank is the one of those that hold its piece to count or write it."""
         first_tp = self.tp_dim is not None or mesh.tp_rank == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models.compute import OpWork, op_s, optimizer_s, peak_flops_per_s
+from cost_models.compute import OpWork, op_s, peak_flops_per_s
 from cost_models.overlap import exposed_s
 from hardware_profiles.spec import DeviceSpec
 
@@ -65,11 +65,6 @@ def test_more_work_never_takes_less_time(given_work, factor):
 def test_negative_work_is_refused():
     with pytest.raises(ValueError, match="negative"):
         op_s(OpWork(flops=-1.0, bytes=0.0, dtype="float32", kind="memory"), DEVICE)
-
-
-def test_optimizer_step_is_memory_traffic():
-    assert optimizer_s(10, 84, DEVICE) == 840 / 40 + 2.0
-    assert optimizer_s(0, 84, DEVICE) == 0.0
 
 
 def test_overlap_at_its_ends():
