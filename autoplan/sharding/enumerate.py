@@ -45,6 +45,8 @@ def strategies(
 ) -> tuple[Strategy, ...]:
     """All strategies that the equation allows: replicate, one per letter, partial ones.
 
+    Truth values have no sum that is one, so they are never partial.
+
     Args:
         inputs, outputs: the operands and results, at global shapes.
         parts: letters that are also offered as that many equal parts, each split over the ranks.
@@ -52,7 +54,8 @@ def strategies(
     offered = [replicate(len(inputs), len(outputs))]
     if axis.size > 1:
         offered += _split(equation, (*inputs, *outputs), axis, parts or {})
-        offered += _partial(equation)
+        if all(meta.dtype != "bool" for meta in outputs):
+            offered += _partial(equation)
     return tuple(offered)
 
 

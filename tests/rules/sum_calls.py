@@ -161,6 +161,15 @@ def variance(draw: Draw, target: str) -> Example:
     return draw.call(target, *made.args[:2], correction=0, keepdim=made.args[2])
 
 
+def variance_dims(draw: Draw, target: str) -> Example:
+    x, dims, keepdim = reduce_dims(draw, target).args
+    return draw.call(target, x, dims, False, keepdim)
+
+
+def variance_all(draw: Draw, target: str) -> Example:
+    return draw.call(target, *reduce_all(draw, target).args, False)
+
+
 def vector_norm(draw: Draw, target: str) -> Example:
     x, dims, keepdim = reduce_dims(draw, target).args
     return draw.call(target, x, 2, dims, keepdim)
@@ -248,6 +257,8 @@ CALLS = {
     **_all(reduce_dim, "max.dim min.dim any.dim all.dim"),
     **_all(argument_of, "argmax.default argmin.default"),
     **_all(variance, "var.correction std.correction"),
+    **_all(variance_dims, "var.dim std.dim"),
+    **_all(variance_all, "var.default std.default"),
     "aten.linalg_vector_norm.default": vector_norm,
     **_all(along, "softmax.int log_softmax.int cumsum.default sort.default"),
     **_all(along_half, "_softmax.default _log_softmax.default"),

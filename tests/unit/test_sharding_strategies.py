@@ -204,3 +204,17 @@ def test_a_constant_is_no_sum():
     assert "partial" not in labels(made, "shifted", TP)
     assert "partial" in labels(made, "doubled", TP)
     assert "partial" not in labels(made, "inverse", TP)
+
+
+def test_truth_values_are_never_partial():
+    meta = TensorMeta(shape=(4, 6), dtype="bool")
+    mask = OpNode(name="mask", kind="input", target="mask", outputs=(meta,))
+    view = OpNode(
+        name="view",
+        kind="call",
+        target="aten.view.default",
+        args=(Ref("mask"), (6, 4)),
+        outputs=(TensorMeta(shape=(6, 4), dtype="bool"),),
+    )
+    made = graph(mask, view)
+    assert labels(made, "view", TP) == ["replicate", "d0"]
