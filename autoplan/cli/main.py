@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,10 @@ from autoplan.errors import AutoplanError, InfeasibleError
 ERROR = 1
 DOES_NOT_FIT = 2
 
+# A graph is many small objects that all live to the end; looking through them for garbage again
+# and again takes a tenth of the time to plan.
+_GARBAGE_THRESHOLDS = (200_000, 50, 100)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs ``autoplan`` with the given arguments, those of the process by default.
@@ -21,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; typer makes it 130 for Ctrl-C.
     """
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
         return app(arguments, standalone_mode=False) or 0
     except InfeasibleError as error:

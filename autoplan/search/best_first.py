@@ -41,7 +41,8 @@ from autoplan.search.relaxations import least_increase, operators_only
 
 TOLERANCE = RELATIVE_GAP
 
-RUNNER_UP_TRIES = 5
+# A degree that lost is looked at until it has a plan, and once more if it had one already.
+MOST_RUNNER_UP_TRIES = 5
 
 Progress = Callable[[int, int, float | None], None]
 
@@ -119,10 +120,10 @@ class BestFirst:
 
     def settle(self, tp: int) -> Found | None:
         """A good plan of one degree, also where the search had no need to look."""
-        for _ in range(RUNNER_UP_TRIES):
+        for tries in range(MOST_RUNNER_UP_TRIES):
             waiting = [question for question in self._open if question.tp == tp]
             known = self.by_tp.get(tp)
-            if not waiting or (known and min(waiting).bound_s >= known.time_s):
+            if not waiting or (known and (tries or min(waiting).bound_s >= known.time_s)):
                 break
             question = min(waiting)
             self._open.remove(question)

@@ -249,23 +249,12 @@ def _outside(graph: OpGraph, owner: dict[str, Block]) -> Iterator[FoldedTensor]:
             if use not in entering.setdefault(ref, []):
                 entering[ref].append(use)
     entering.setdefault(graph.output, []).append(Use(LOSS, -1))
-    first = _representatives(graph)
     counted: Counter[tuple[Ref, tuple[Use, ...]]] = Counter()
     for ref in {**graph.readers, graph.output: ()}:
         root = (n for n in graph.readers.get(ref, ()) if n not in graph.block_of)
         uses = (*_uses(graph, root, ref), *entering.get(ref, ()))
         if uses:
-            name = first[ref.node] if ref.node in owner else ref.node
+            name = graph.representative[ref.node] if ref.node in owner else ref.node
             counted[Ref(name, ref.index), uses] += 1
     for (ref, uses), copies in counted.items():
         yield FoldedTensor(ref=ref, region=ROOT, copies=copies, uses=uses)
-
-
-def _representatives(graph: OpGraph) -> dict[str, str]:
-    """For every node of a block, the corresponding one of the first block of the kind."""
-    found = {}
-    for block in graph.blocks:
-        first = graph.kinds[block.kind][0]
-        found.update(zip(block.nodes, first.nodes, strict=True))
-        found.update(zip(block.parameters, first.parameters, strict=True))
-    return found

@@ -80,6 +80,7 @@ class _Walk:
         self.trained: set[str] = set()
         self.counted: set[str] = set()
         self.terms: set[Ref] = set()
+        self.offers: dict[str, tuple[list[Placement], list[Strategy]]] = {}
 
     def source(self, node: OpNode) -> None:
         """An input, parameter, buffer or constant."""
@@ -92,18 +93,28 @@ class _Walk:
         """Takes the first strategy that keeps the batch and whose operands are there."""
         if any(ref.node in self.trained for ref in node.operands):
             self.trained.add(node.name)
-        arriving = [self.placements[ref] for ref in node.operands]
-        offered = [
-            strategy
-            for strategy in strategies_for(node, self.graph, self.axis, arriving)
-            if _keeps_batch(strategy, node.outputs)
-        ]
+        offered = self._offered(node)
         for may_hoist in (False, True):
             for strategy in offered:
                 if self._fits(node, strategy, may_hoist):
                     self._take(node, strategy)
                     return
         self._mix(node)
+
+    def _offered(self, node: OpNode) -> list[Strategy]:
+        """Strategies that keep the batch, worked out once for corresponding calls of blocks."""
+        arriving = [self.placements[ref] for ref in node.operands]
+        known_for, offered = self.offers.get(
+            self.graph.representative.get(node.name, ""), (None, [])
+        )
+        if known_for != arriving:
+            offered = [
+                strategy
+                for strategy in strategies_for(node, self.graph, self.axis, arriving)
+                if _keeps_batch(strategy, node.outputs)
+            ]
+            self.offers[node.name] = arriving, offered
+        return offered
 
     def _fits(self, node: OpNode, strategy: Strategy, may_hoist: bool) -> bool:
         return all(

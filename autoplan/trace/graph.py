@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -110,6 +110,8 @@ class OpNode:
         backward_flops: floating-point operations of its backward.
         saved: storages kept for its backward. A storage that several nodes keep is listed by each.
         where: user source line, ``file:line``, when known.
+        operands: the tensors it reads, in the order of args then kwargs, nested lists flattened; a
+            tensor read twice appears twice. Follows from ``args`` and ``kwargs``.
     """
 
     name: str
@@ -124,14 +126,11 @@ class OpNode:
     backward_flops: int = 0
     saved: tuple[SavedTensor, ...] = ()
     where: str = ""
+    operands: tuple[Ref, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def operands(self) -> tuple[Ref, ...]:
-        """The tensors it reads, in the order of args then kwargs, nested lists flattened.
-
-        A tensor read twice appears twice.
-        """
-        return tuple(_refs((*self.args, *(value for _, value in self.kwargs))))
+    def __post_init__(self) -> None:
+        read = tuple(_refs((*self.args, *(value for _, value in self.kwargs))))
+        object.__setattr__(self, "operands", read)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,6 +199,16 @@ class OpGraph:
         for block in self.blocks:
             found.setdefault(block.kind, []).append(block)
         return {kind: tuple(blocks) for kind, blocks in found.items()}
+
+    @cached_property
+    def representative(self) -> dict[str, str]:
+        """For every node that belongs to blocks, its counterpart in the first block of the kind."""
+        found: dict[str, str] = {}
+        for block in self.blocks:
+            first = self.kinds[block.kind][0]
+            found.update(zip(block.nodes, first.nodes, strict=True))
+            found.update(zip(block.parameters, first.parameters, strict=True))
+        return found
 
     def meta(self, ref: Ref) -> TensorMeta:
         return self.by_name[ref.node].outputs[ref.index]
