@@ -14,14 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autoplan.codegen.container import Container
 from autoplan.codegen.emitted import Emitted
-
-
-class Container(nn.Module):
-    """Holds what a module of the original held; ``container[0]`` is its child ``0``."""
-
-    def __getitem__(self, index: int) -> Any:
-        return getattr(self, str(index))
 
 
 def build_module(

@@ -58,11 +58,11 @@ def source_of(program: Program, header: str, root_class: str) -> str:
 def _imports(functions: Sequence[Function]) -> Iterator[str]:
     statements = [statement for function in functions for statement in function.statements]
     yield "import torch"
-    yield "from torch import nn"
     if any(isinstance(s, BlockCall) and s.recomputed for s in statements):
         yield "from torch.utils.checkpoint import checkpoint"
     used = sorted({s.function for s in statements if isinstance(s, Convert)})
     yield ""
+    yield "from autoplan.codegen.container import Container"
     yield from _import_names("autoplan.runtime.collectives", ["AxisGroup", *used])
     local_ops = sorted({s.local_op for s in statements if isinstance(s, Call) and s.local_op})
     yield from _import_names("autoplan.runtime.ops", ["local", *local_ops])
@@ -82,14 +82,14 @@ def _import_names(module: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _block_class(block: BlockClass) -> Iterator[str]:
-    yield f"class {block.name}(nn.Module):"
+    yield f"class {block.name}(Container):"
     yield f'{_INDENT}"""{_paths(block.paths)}"""'
     yield ""
     yield from _function("forward", block.function, is_block=True)
 
 
 def _root_class(program: Program, name: str) -> Iterator[str]:
-    yield f"class {name}(nn.Module):"
+    yield f"class {name}(Container):"
     yield f'{_INDENT}"""The model; returns the term of the loss of one rank and microbatch."""'
     yield ""
     yield from _function("count", program.count)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 RESERVED = frozenset(
     {
-        "self", "tp", "device", "index", "counts", "aten", "torch", "nn", "local", "checkpoint",
-        "ops", "collectives",
+        "self", "tp", "device", "index", "counts", "aten", "torch", "local", "checkpoint", "ops",
+        "collectives", "Container", "AxisGroup",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
     }
 )  # fmt: skip

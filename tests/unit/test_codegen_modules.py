@@ -19,7 +19,7 @@ from autoplan.trace.capture import capture
 from tests.parity.cases import MODELS, case
 from tests.parity.choose import choices, recipe, replicated
 from tests.parity.models import GPT, initialise, language_batch
-from tests.parity.simulate import build_sharded, sharded
+from tests.parity.simulate import assert_same, build_sharded, one_device, sharded
 from tests.parity.test_recipes import MEGATRON, VOCABULARY
 
 ALONE = AxisGroup("tp", 1, 0, "")
@@ -88,6 +88,13 @@ def test_a_block_whose_parameter_is_read_elsewhere_is_no_unit():
     paths = [block.path for block in graph.blocks]
     assert "layers.1" in paths
     assert list(unit_paths(graph)) == [path for path in paths if path != "layers.1"]
+
+
+def test_blocks_with_numbered_children_run():
+    model, batch = initialise(Borrowing(), torch.float64), {"x": torch.randn(4, 8).double()}
+    graph = capture(model, batch).at_batch(4)
+    emitted = emit_choices(recipe(graph, 2, {"0.weight": 0}, dp=2), "borrowing")
+    assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
 
 
 def test_tied_layers_pass_the_shared_parameter_in():
