@@ -22,7 +22,7 @@ class BatchInput:
     """An argument of ``forward``.
 
     Attributes:
-        target: the keyword or the position (``"0"``) of the model's own argument.
+        target: the name of the model's own argument; ``targets`` of a loss function's.
         argument: name of the emitted argument.
         meta: global; ``batch_dims`` (at most one) is split evenly over dp, then over microbatches.
             An input without one is the same for every rank and microbatch.

@@ -15,6 +15,7 @@ from torch import Tensor
 from autoplan.codegen import BatchInput
 from autoplan.errors import PlanError
 from autoplan.runtime.mesh import RankMesh
+from autoplan.trace.inputs import TARGETS
 
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
 
@@ -24,6 +25,7 @@ class BatchReader:
 
     Args:
         inputs: arguments of the emitted module, with global shapes at the plan's global batch.
+        positional: names of the model's arguments in the order of its ``forward``.
         samples: global batch.
     """
 
@@ -31,11 +33,13 @@ class BatchReader:
         self,
         inputs: Sequence[BatchInput],
         *,
+        positional: Sequence[str],
         samples: int,
         num_microbatches: int,
         mesh: RankMesh,
     ) -> None:
         self.inputs = tuple(inputs)
+        self.positional = tuple(positional)
         self.samples = samples
         self.num_microbatches = num_microbatches
         self._mesh = mesh
@@ -43,31 +47,16 @@ class BatchReader:
     def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
         """The inputs in the emitted order, from the arguments of a call.
 
-        An input is known by the way it was given when the model was traced: by keyword, or by
-        position (``"0"``).
+        Positions are those of the model's ``forward``; the targets of a loss function come last.
 
         Raises:
             PlanError: when other inputs are given than the model was planned for.
         """
-        given = {str(position): value for position, value in enumerate(args)}
-        given |= dict(kwargs)
-        targets = [entry.target for entry in self.inputs]
-        if set(given) != set(targets):
-            raise PlanError(f"inputs {sorted(given)} were given but {self._expected()}")
-        for target in targets:
-            if not isinstance(given[target], Tensor):
-                raise PlanError(
-                    f"input {target!r} is a {type(given[target]).__name__}: give a tensor"
-                )
-        return tuple(given[target] for target in targets)
+        return self._in_order(self._by_name(args, kwargs))
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
         """The inputs of ``train_step``'s batch: a mapping by name, or a sequence by position."""
-        if isinstance(batch, Tensor):
-            return self.named((batch,), {})
-        if isinstance(batch, Mapping):
-            return self.named((), batch)
-        return self.named(tuple(batch), {})
+        return self._in_order(self._of_batch(batch))
 
     def microbatches(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """The arguments of every microbatch, from this rank's share of the global batch.
@@ -83,13 +72,46 @@ class BatchReader:
 
     def shard(self, batch: Batch) -> Any:
         """This data-parallel rank's rows of a global batch, in the form that was given."""
-        values = self.read(batch)
-        own = [
-            self._own_rows(entry, value) for entry, value in zip(self.inputs, values, strict=True)
-        ]
+        given = self._of_batch(batch)
+        own = {
+            entry.target: self._own_rows(entry, value)
+            for entry, value in zip(self.inputs, self._in_order(given), strict=True)
+        }
         if isinstance(batch, Mapping):
-            return {entry.target: value for entry, value in zip(self.inputs, own, strict=True)}
-        return own[0] if isinstance(batch, Tensor) else tuple(own)
+            return own
+        rows = tuple(own[name] for name in given)
+        return rows[0] if isinstance(batch, Tensor) else rows
+
+    def _of_batch(self, batch: Batch) -> dict[str, Any]:
+        if isinstance(batch, Mapping):
+            return self._by_name((), batch)
+        return self._by_name((batch,) if isinstance(batch, Tensor) else tuple(batch), {})
+
+    def _by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is given, in the order in which it is given."""
+        given = dict(zip(self._names(len(args), kwargs), args, strict=False)) | dict(kwargs)
+        if len(given) < len(args) + len(kwargs):
+            raise PlanError(
+                f"{len(args)} inputs by position and {sorted(kwargs)} were given but "
+                f"{self._expected()}"
+            )
+        return given
+
+    def _names(self, count: int, kwargs: Mapping[str, Any]) -> list[str]:
+        """Names of ``count`` inputs that are given by position, beside ``kwargs``."""
+        apart = {entry.target for entry in self.inputs} - {*self.positional, *kwargs}
+        if TARGETS not in apart:
+            return list(self.positional[:count])
+        return [*self.positional[: max(count - 1, 0)], TARGETS]
+
+    def _in_order(self, given: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        names = [entry.target for entry in self.inputs]
+        if set(given) != set(names):
+            raise PlanError(f"inputs {sorted(given)} were given but {self._expected()}")
+        for name in names:
+            if not isinstance(given[name], Tensor):
+                raise PlanError(f"input {name!r} is a {type(given[name]).__name__}: give a tensor")
+        return tuple(given[name] for name in names)
 
     def _split(self, entry: BatchInput, value: Tensor) -> tuple[Tensor, ...]:
         self._check(entry, value, ranks=self._mesh.dp)

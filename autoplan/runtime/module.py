@@ -36,12 +36,14 @@ class TracedModel:
         tied: groups of parameter names that are one tensor; the first is the name it goes by.
         training: the mode it was traced in.
         mode_dependent: an operator that computes otherwise in eval mode, if there is one.
+        positional: names of its arguments in the order of its ``forward``.
     """
 
     fingerprint: str
     tied: tuple[tuple[str, ...], ...]
     training: bool
     mode_dependent: str | None
+    positional: tuple[str, ...]
 
 
 class ParallelModule(nn.Module):
@@ -74,6 +76,7 @@ class ParallelModule(nn.Module):
         self._traced = traced
         self._reader = BatchReader(
             emitted.inputs,
+            positional=traced.positional,
             samples=plan.job.global_batch,
             num_microbatches=plan.num_microbatches,
             mesh=mesh,
@@ -93,7 +96,8 @@ class ParallelModule(nn.Module):
         Adds the gradients of the global loss to ``.grad``.
 
         Args:
-            batch: ``global_batch / data_world`` rows: a mapping by input name, or a sequence.
+            batch: ``global_batch / data_world`` rows: a mapping by input name, or a sequence in the
+                order of the model's arguments, targets of a loss function last.
 
         Returns:
             The loss of the global batch, detached, the same on every rank.

@@ -20,6 +20,7 @@ from autoplan.runtime.modes import mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
 from autoplan.runtime.weights import WeightSource
 from autoplan.trace.graph import OpGraph
+from autoplan.trace.inputs import positional_names
 
 
 def parallelize(
@@ -74,6 +75,7 @@ def parallelize(
             tied=graph.tied,
             training=model.training,
             mode_dependent=mode_dependent(graph),
+            positional=tuple(positional_names(model, len(emitted.inputs))),
         ),
     )
 

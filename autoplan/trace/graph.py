@@ -101,7 +101,7 @@ class OpNode:
         name: unique; calls read ``<module path>/<op>`` with ``#k`` appended to the k-th repetition.
         kind: ``input``, ``parameter``, ``buffer``, ``constant`` or ``call``.
         target: ``aten.linear.default`` of a call; the original (first) qualified name of a
-            parameter or buffer; the keyword or position of an input.
+            parameter or buffer; the name of an input.
         args, kwargs: of a call, with tensors as ``Ref``; of a constant, its nested values.
         outputs: the tensors it produces, in order.
         alias_of: for each output, the operand ``Ref`` whose storage it shares, or None.

@@ -21,6 +21,7 @@ from autoplan.trace.torch_private import FakeTensorMode
 ExampleInputs = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 BatchDims = Mapping[str, int | None]
 CONSTANTS = (bool, int, float, str, type(None))
+TARGETS = "targets"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +84,7 @@ def read_inputs(
 
 def _named(model: nn.Module, example_inputs: ExampleInputs, with_targets: bool):
     if isinstance(example_inputs, Mapping):
-        keys = [key for key in ("targets", "labels") if key in example_inputs]
+        keys = [key for key in (TARGETS, "labels") if key in example_inputs]
         if with_targets and not keys:
             raise UnsupportedModelError(
                 'with a loss_fn the example inputs need the key "targets" (or "labels")'
@@ -104,13 +105,20 @@ def _named(model: nn.Module, example_inputs: ExampleInputs, with_targets: bool):
             "give the model's inputs before it"
         )
     targets = values.pop() if with_targets else None
-    for name, value in zip(_parameter_names(model, len(values)), values, strict=True):
+    names = positional_names(model, len(values))
+    if len(names) < len(values):
+        raise UnsupportedModelError(
+            f"{len(values)} example inputs given, but {type(model).__name__}.forward takes "
+            f"{len(names)}"
+        )
+    for name, value in zip(names, values, strict=True):
         yield name, value, "positional"
     if with_targets:
-        yield "targets", targets, "targets"
+        yield TARGETS, targets, "targets"
 
 
-def _parameter_names(model: nn.Module, count: int) -> Sequence[str]:
+def positional_names(model: nn.Module, count: int) -> Sequence[str]:
+    """Names of the first ``count`` arguments of ``forward`` by position, fewer if it has fewer."""
     names: list[str] = []
     for parameter in inspect.signature(model.forward).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -120,10 +128,6 @@ def _parameter_names(model: nn.Module, count: int) -> Sequence[str]:
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         ):
             names.append(parameter.name)
-    if len(names) < count:
-        raise UnsupportedModelError(
-            f"{count} example inputs given, but {type(model).__name__}.forward takes {len(names)}"
-        )
     return names[:count]
 
 

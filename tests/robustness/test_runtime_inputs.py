@@ -38,7 +38,8 @@ def test_other_inputs():
     expected = "but the model was planned for ['x', 'labels']"
     assert expected in fed(lambda batch: {"x": batch["x"]})
     assert expected in fed(lambda batch: batch | {"mask": batch["labels"]})
-    assert expected in fed(lambda batch: tuple(batch.values()))
+    assert "3 inputs by position" in fed(lambda batch: (*batch.values(), batch["x"]))
+    assert expected in fed(lambda batch: batch["x"])
     assert "'labels' is a list" in fed(lambda batch: batch | {"labels": [1]})
 
 
@@ -76,6 +77,51 @@ def test_fp16_is_refused_by_name():
 def test_load_state_dict_points_to_load():
     with pytest.raises(PlanError, match=r"use load\(path\)"):
         parallel_net(CELL).load_state_dict({})
+
+
+def test_inputs_by_position():
+    pm, batch = parallel_net(CELL), net_batch(BATCH, torch.float32)
+    by_name = pm.train_step(batch)
+    assert torch.equal(pm.train_step((batch["x"], batch["labels"])), by_name)
+    assert torch.equal(pm(batch["x"], batch["labels"]).detach(), by_name)
+    assert torch.equal(pm(batch["x"], labels=batch["labels"]).detach(), by_name)
+    with pytest.raises(PlanError, match="2 inputs by position"):
+        pm(batch["x"], batch["labels"], labels=batch["labels"])
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x, weight, labels):
+        return ((self.out(x)[:, 0] - labels).square() * weight).sum()
+
+
+def test_rows_of_a_batch_by_position_keep_their_order():
+    model = Weighted()
+    batch = {"labels": torch.randn(4), "weight": torch.rand(4), "x": torch.randn(4, 8)}
+    graph = capture(model, batch)
+    plan = make_plan(graph.fingerprint, global_batch=4, regions=greedy_regions(graph, 1))
+    pm = parallelize(model, graph, plan)
+    given = batch["x"], batch["weight"], batch["labels"]
+    assert all(map(torch.equal, pm.shard_batch(given), given))
+    expected = model(**batch).item()
+    assert pm.train_step(pm.shard_batch(given)).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_targets_of_a_loss_function_come_last():
+    model = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
+    x, y = torch.randn(4, 8), torch.randn(4, 4)
+    graph = capture(model, (x, y), loss_fn=nn.functional.mse_loss)
+    plan = make_plan(graph.fingerprint, global_batch=4, regions=greedy_regions(graph, 1))
+    pm = parallelize(model, graph, plan)
+    expected = nn.functional.mse_loss(model(x), y)
+    assert pm.train_step((x, y)).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert pm(x, y).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert pm(x, targets=y).item() == pytest.approx(expected.item(), rel=1e-6)
+    with pytest.raises(PlanError, match="planned for"):
+        pm.train_step((x,))
 
 
 class Classifier(nn.Module):
