@@ -19,11 +19,7 @@ from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
-_NO_OPS = {
-    _aten.alias.default,
-    _aten.lift_fresh_copy.default,
-    _aten.detach_.default,
-}
+_NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
 
 
 def clean(module: fx.GraphModule) -> None:
@@ -39,7 +35,9 @@ def clean(module: fx.GraphModule) -> None:
             continue
         if node.target in _ASSERTIONS:
             graph.erase_node(node)
-        elif node.target in _NO_OPS or _is_idle_dropout(node) or _is_idle_cast(node):
+        elif node.target is _aten.detach_.default and node.args[0].op == "call_function":
+            node.target = _aten.detach.default
+        elif _is_no_op(node) or _is_idle_dropout(node) or _is_idle_cast(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     drop_dead(graph)
@@ -53,6 +51,11 @@ def drop_dead(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users and not node.is_impure():
             graph.erase_node(node)
+
+
+def _is_no_op(node: fx.Node) -> bool:
+    """An alias, or what the export does to a constant: a copy, detached in place."""
+    return node.target in _NO_OPS or node.target is _aten.detach_.default
 
 
 def _is_idle_dropout(node: fx.Node) -> bool:

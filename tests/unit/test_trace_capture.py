@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from autoplan.trace.capture import capture
-from autoplan.trace.graph import BatchInt
+from autoplan.trace.graph import BatchInt, Ref
 from tests.unit import trace_models as models
 
 
@@ -225,3 +225,19 @@ def test_frozen_parameters_need_no_gradients():
     assert graph.by_name["layers.0.qkv/linear"].outputs[0].requires_grad
     qkv = graph.by_name["layers.0.qkv/linear"]
     assert qkv.backward_flops == qkv.flops
+
+
+@pytest.mark.parametrize("stop", [torch.Tensor.detach, torch.Tensor.detach_])
+def test_gradients_stop_where_the_model_stops_them(stop):
+    class Stopped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.second(stop(self.first(x) + torch.tensor(1.0))).square().sum()
+
+    graph = capture(Stopped(), (torch.randn(2, 4),))
+    read = graph.by_name["second/linear"].operands[0]
+    assert not graph.meta(read).requires_grad
+    assert graph.meta(Ref("first/linear")).requires_grad
