@@ -1,8 +1,9 @@
 """Time of a collective: alpha-beta over the links inside a node and between nodes.
 
-A group of ``ranks`` has ``r`` ranks in each of ``n`` nodes. Each rank moves some bytes over the
-inner link in some steps, then over its own network adapter; NCCL's hierarchical algorithms send
-chunk after chunk through both tiers, so that
+A group of ``ranks`` has ``r`` ranks in each of ``n`` nodes (of ``n`` NVLink domains, where one
+joins several nodes). Each rank moves some bytes over the inner link in some steps, then over its
+share of the node's network adapters: all devices of a node send at once, as they do in training.
+NCCL's hierarchical algorithms send chunk after chunk through both tiers, so that
 
     time = launch + inner steps * inner alpha + outer steps * outer alpha
            + max(inner bytes / inner rate, outer bytes / outer rate)
@@ -76,7 +77,8 @@ def collective_s(
         )
     if ranks == 1:
         return 0.0
-    group = _Group(ranks, min(ranks, ranks_per_node), math.ceil(ranks / ranks_per_node))
+    local = ranks_per_node * cluster.nodes_per_domain
+    group = _Group(ranks, min(ranks, local), math.ceil(ranks / local))
     ring = _TRAFFIC[kind](nbytes, group)
     if kind in ("all_to_all", "send_recv"):
         return _message_s(ring, cluster)
@@ -88,13 +90,13 @@ def collective_s(
 
 
 def _pipelined_s(traffic: _Traffic, cluster: ClusterSpec, inner_rate: float) -> float:
-    outer_s = traffic.outer_bytes / _ring_rate(cluster.inter_node)
+    outer_s = traffic.outer_bytes / (_ring_rate(cluster.inter_node) * cluster.network_share)
     return _latency_s(traffic, cluster) + max(traffic.inner_bytes / inner_rate, outer_s)
 
 
 def _message_s(traffic: _Traffic, cluster: ClusterSpec) -> float:
     inner_s = traffic.inner_bytes / _message_rate(cluster.intra_node)
-    outer_s = traffic.outer_bytes / _message_rate(cluster.inter_node)
+    outer_s = traffic.outer_bytes / (_message_rate(cluster.inter_node) * cluster.network_share)
     return _latency_s(traffic, cluster) + inner_s + outer_s
 
 

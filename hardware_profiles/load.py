@@ -1,5 +1,8 @@
 """Reads a cluster's profile by name or from a file.
 
+A file gives its device and links in tables of its own, or names those that come with the package
+(``device = "h100-sxm5-80gb"``): each stands in one file, whatever the number of clusters with it.
+
 The digest covers every figure and the backend, and leaves out names, descriptions and sources: two
 profiles with the same digest give the same plans.
 """
@@ -11,14 +14,16 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from hardware_profiles.schema import DeviceFacts, Fact, LinkFacts, ProfileFacts, facts_of
+from hardware_profiles.schema import DeviceFacts, Fact, LinkFacts, ProfileFacts, T, facts_of
 from hardware_profiles.spec import ClusterSpec, DeviceSpec, LinkSpec
 from hardware_profiles.validation import first_fault, one_line
 
 _DATA = Path(__file__).parent / "data"
+_PARTS = {"device": "devices", "intra_node": "links", "inter_node": "links"}
 _LARGEST_FILE_BYTES = 256 * 1024
 
 
@@ -28,7 +33,7 @@ class ProfileFault(ValueError):  # noqa: N818 - callers turn it into autoplan.er
 
 def names() -> tuple[str, ...]:
     """Names of the profiles that come with the package, sorted."""
-    return tuple(sorted(path.stem for path in _DATA.glob("*.toml")))
+    return _stems(_DATA)
 
 
 def load(name_or_path: str | Path) -> ClusterSpec:
@@ -55,12 +60,37 @@ def parse(text: str, *, where: str) -> ClusterSpec:
     """
     label = one_line(where)
     try:
-        facts = ProfileFacts.model_validate(tomllib.loads(text))
+        facts = ProfileFacts.model_validate(_with_parts(tomllib.loads(text), label))
+    except ProfileFault:
+        raise
     except ValidationError as error:
         raise ProfileFault(f"profile {label}: {first_fault(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ProfileFault(f"profile {label} is not TOML: {one_line(str(error))}") from None
     return _cluster(facts)
+
+
+def _with_parts(profile: dict[str, Any], label: str) -> dict[str, Any]:
+    """The profile with the tables of the devices and links that it names."""
+    return profile | {
+        field: _part(field, kind, profile[field], label)
+        for field, kind in _PARTS.items()
+        if isinstance(profile.get(field), str)
+    }
+
+
+def _part(field: str, kind: str, name: str, label: str) -> dict[str, Any]:
+    known = _stems(_DATA / kind)
+    if name not in known:
+        raise ProfileFault(
+            f"profile {label}: {field}: no {one_line(name)!r} among the {kind} that come with "
+            f"autoplan: {', '.join(known)}; or give a [{field}] table"
+        )
+    return tomllib.loads(_read(_DATA / kind / f"{name}.toml"))
+
+
+def _stems(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.toml")))
 
 
 def _read(path: Path) -> str:
@@ -103,6 +133,10 @@ def _cluster(profile: ProfileFacts) -> ClusterSpec:
         overlap_efficiency=profile.overlap_efficiency.value,
         provenance={name: fact.provenance for name, fact in facts.items()},
         digest=_digest(profile.backend, facts),
+        scaleup_gpus=_optional(profile.scaleup_gpus),
+        nics_per_node=_optional(profile.nics_per_node),
+        oversubscription=_optional(profile.oversubscription) or 1.0,
+        price_per_gpu_hour_usd=_optional(profile.price_per_gpu_hour_usd),
     )
 
 
@@ -134,7 +168,7 @@ def _link(facts: LinkFacts) -> LinkSpec:
     )
 
 
-def _optional(fact: Fact[float] | None) -> float | None:
+def _optional(fact: Fact[T] | None) -> T | None:
     return None if fact is None else fact.value
 
 

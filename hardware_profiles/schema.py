@@ -2,6 +2,7 @@
 
 Every figure is a ``Fact``: ``{ value = ..., provenance = "...", source = "..." }``. Field names are
 those of ``spec``. Unknown fields, wrong types, infinities and figures out of range are refused.
+Where a file names a device or a link of the package, ``load`` has put its facts in already.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+AtLeastOne = Annotated[float, Field(ge=1)]
 FractionOrNone = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
@@ -80,10 +82,23 @@ class ProfileFacts(_Strict):
     backend: Literal["nccl", "gloo"]
     gpus_per_node: Fact[Count]
     max_nodes: Fact[Count]
+    scaleup_gpus: Fact[Count] | None = None
+    nics_per_node: Fact[Count] | None = None
+    oversubscription: Fact[AtLeastOne] | None = None
     overlap_efficiency: Fact[FractionOrNone]
+    price_per_gpu_hour_usd: Fact[Positive] | None = None
     device: DeviceFacts
     intra_node: LinkFacts
     inter_node: LinkFacts
+
+    @model_validator(mode="after")
+    def _check(self) -> ProfileFacts:
+        domain, price = self.scaleup_gpus, self.price_per_gpu_hour_usd
+        if domain and domain.value % self.gpus_per_node.value:
+            raise ValueError("scaleup_gpus is not a multiple of gpus_per_node")
+        if price and price.provenance != "assumed":
+            raise ValueError("price_per_gpu_hour_usd is an assumption: provenance must say assumed")
+        return self
 
 
 def facts_of(part: BaseModel | dict, prefix: str = "") -> Iterator[tuple[str, Fact]]:

@@ -1,7 +1,7 @@
 """What a profile says of a device, its links and the cluster they make.
 
 SI units throughout: flops per second, bytes, bytes per second, seconds. Rates of links are per
-direction and per device.
+direction; inside a node they are one device's, between nodes one network adapter's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LinkSpec:
 
     Attributes:
         name: ``nvlink``, ``infiniband``, ``loopback``.
-        bytes_per_s: peak of one device, one direction.
+        bytes_per_s: peak of one device (of one adapter between nodes), one direction.
         efficiency: achieved fraction of the peak by large ring collectives.
         latency_s: cost of one step of a collective (alpha).
         in_network_reduction: the switch adds (NVLink SHARP).
@@ -71,6 +71,10 @@ class ClusterSpec:
     """Equal nodes of equal devices: one link tier inside a node, one between nodes.
 
     Attributes:
+        scaleup_gpus: devices of whole nodes that the inner link joins (NVL72); None: one node's.
+        nics_per_node: network adapters that the devices of a node share; None: one each.
+        oversubscription: how many times more the adapters send than the network carries.
+        price_per_gpu_hour_usd: assumed; for reports only.
         overlap_efficiency: fraction of data-parallel communication that can hide under compute.
         provenance: source class of every value, by dotted name (``device.launch_s``).
         digest: hash of the profile's values, kept in plans to notice a changed profile.
@@ -87,3 +91,18 @@ class ClusterSpec:
     overlap_efficiency: float
     provenance: Mapping[str, Provenance]
     digest: str
+    scaleup_gpus: int | None = None
+    nics_per_node: int | None = None
+    oversubscription: float = 1.0
+    price_per_gpu_hour_usd: float | None = None
+
+    @property
+    def nodes_per_domain(self) -> int:
+        """Nodes that the inner link joins."""
+        return max(1, (self.scaleup_gpus or 0) // self.gpus_per_node)
+
+    @property
+    def network_share(self) -> float:
+        """Adapters per device when all devices of a node send, over the oversubscription."""
+        nics = self.nics_per_node or self.gpus_per_node
+        return nics / self.gpus_per_node / self.oversubscription

@@ -101,7 +101,7 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     return _pairs(
         [
             ("model", _model(plan)),
-            ("cluster", f"{job.cluster}, {nodes}"),
+            ("cluster", f"{job.cluster}, {nodes}{_price(cluster)}"),
             ("profile", _profile(plan, cluster)),
             ("batch", f"{job.global_batch} samples a step over the whole cluster"),
             ("precision", precision),
@@ -110,6 +110,11 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
             ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
         ]
     )
+
+
+def _price(cluster: ClusterSpec | None) -> str:
+    price = cluster.price_per_gpu_hour_usd if cluster else None
+    return f", {price:.2f} USD per GPU hour assumed" if price else ""
 
 
 def _model(plan: Plan) -> str:

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.collectives import collective_s
-from hardware_profiles.load import load, names
+from hardware_profiles.load import load
 
 KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 A100, H100 = load("dgx-a100-80g"), load("dgx-h100")
 GB = 1e9
 WITHOUT_SWITCH_ADDITION = [
     replace(cluster, intra_node=replace(cluster.intra_node, in_network_reduction=False))
-    for cluster in map(load, names())
+    for cluster in map(load, ("cpu-gloo", "dgx-a100-80g", "dgx-h100"))
 ]
 
 # (ranks, MiB, us): nccl-tests all-reduce on NVSwitch A100s; vTrain trace/a100 for 2 to 6 ranks,
@@ -98,6 +98,22 @@ def test_closed_forms_on_two_ranks_of_one_node(kind):
         "send_recv": link.latency_s + GB / message,
     }
     assert collective_s(kind, GB, 2, 2, A100) == pytest.approx(link.launch_s + expected[kind])
+
+
+def test_devices_share_the_adapters_of_their_node():
+    few = replace(A100, nics_per_node=2)
+    seconds = [collective_s("all_gather", GB, 16, 1, cluster) for cluster in (few, A100)]
+    ratio = seconds[0] / seconds[1]
+    assert ratio == pytest.approx(4, rel=0.02)
+
+
+def test_nodes_of_one_domain_never_use_the_network():
+    rack = load("gb200-nvl72")
+    slow = replace(rack, inter_node=replace(rack.inter_node, bytes_per_s=1.0))
+    for kind in KINDS:
+        assert collective_s(kind, GB, 72, 4, slow) == collective_s(kind, GB, 72, 4, rack)
+        assert collective_s(kind, GB, 76, 4, slow) > collective_s(kind, GB, 76, 4, rack)
+        assert collective_s(kind, GB, 18, 1, slow) == collective_s(kind, GB, 18, 1, rack)
 
 
 @pytest.mark.parametrize("kind", KINDS)

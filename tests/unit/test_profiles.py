@@ -9,14 +9,27 @@ from hypothesis import strategies as st
 from hardware_profiles.load import ProfileFault, load, names, parse
 
 DATA = Path(__file__).parents[2] / "hardware_profiles" / "data"
-TEXT = (DATA / "dgx-h100.toml").read_text()
+NAMING = (DATA / "dgx-h100.toml").read_text()
+PARTS = {
+    "device": DATA / "devices" / "h100-sxm5-80gb.toml",
+    "intra_node": DATA / "links" / "nvlink4-sharp.toml",
+    "inter_node": DATA / "links" / "ib-ndr400.toml",
+}
+TEXT = "".join(line for line in NAMING.splitlines(True) if not line.startswith(tuple(PARTS)))
+TEXT += "".join(f"\n[{table}]\n{path.read_text()}" for table, path in PARTS.items())
+FACT = '{ value = %s, provenance = "assumed", source = "test" }'
 
 
 def test_known_profiles():
-    assert names() == ("cpu-gloo", "dgx-a100-80g", "dgx-h100")
+    assert {"cpu-gloo", "dgx-a100-80g", "dgx-h100", "gb200-nvl72", "p4d"} <= set(names())
 
 
-@pytest.mark.parametrize("name", ["cpu-gloo", "dgx-a100-80g", "dgx-h100"])
+@pytest.mark.parametrize("part", [*DATA.glob("devices/*.toml"), *DATA.glob("links/*.toml")])
+def test_every_device_and_link_is_used(part):
+    assert any(f'= "{part.stem}"\n' in path.read_text() for path in DATA.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", names())
 def test_profile_is_complete(name):
     cluster = load(name)
     assert cluster.name == name
@@ -39,9 +52,53 @@ def test_datasheet_figures():
     assert load("cpu-gloo").backend == "gloo"
 
 
+def test_naming_the_parts_is_giving_their_tables():
+    assert parse(TEXT, where="x") == parse(NAMING, where="x") == load("dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"h100-sxm5-80gb"', '"h100"', "device: no 'h100' among the devices that come with"),
+        ('"ib-ndr400"', '"../dgx-h100"', "inter_node: no '../dgx-h100' among the links"),
+        ('"ib-ndr400"', "3", "inter_node: Input should be"),
+    ],
+)
+def test_unknown_parts_are_refused(old, new, complaint):
+    with pytest.raises(ProfileFault, match=complaint):
+        parse(NAMING.replace(old, new), where="x")
+
+
+def test_adapters_and_domains():
+    assert load("dgx-h100").network_share == 1
+    assert load("p4d").network_share == 0.5
+    assert load("p5").network_share == 4
+    assert (load("gb200-nvl72").nodes_per_domain, load("dgx-h100").nodes_per_domain) == (18, 1)
+    thinned = NAMING + "oversubscription = " + FACT % "2.0"
+    assert parse(thinned, where="x").network_share == 0.5
+    bare = "\n".join(line for line in NAMING.splitlines() if not line.startswith("nics"))
+    assert parse(bare, where="x").network_share == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("scaleup_gpus = " + FACT % "12", "not a multiple of gpus_per_node"),
+        ("oversubscription = " + FACT % "0.5", "oversubscription.value"),
+        (
+            "price_per_gpu_hour_usd = " + (FACT % "2.0").replace("assumed", "measured"),
+            "price_per_gpu_hour_usd is an assumption",
+        ),
+    ],
+)
+def test_impossible_clusters_are_refused(line, complaint):
+    with pytest.raises(ProfileFault, match=complaint):
+        parse(NAMING + line, where="x")
+
+
 def test_a_path_gives_the_same_profile_as_its_name(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(TEXT)
+    path.write_text(NAMING)
     assert load(path) == load(str(path)) == load("dgx-h100")
 
 
@@ -55,7 +112,7 @@ def test_digest_follows_figures_and_not_words():
 
 
 def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(ProfileFault, match=r"did you mean 'dgx-h100'\? known profiles: cpu-gloo"):
+    with pytest.raises(ProfileFault, match=r"did you mean 'dgx-h100'\? known profiles: .*cpu-gloo"):
         load("dgx-h10")
 
 

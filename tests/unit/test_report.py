@@ -149,6 +149,12 @@ def test_report_flags_a_changed_profile() -> None:
     assert "H100" in unchanged
 
 
+def test_report_shows_an_assumed_price() -> None:
+    assert "USD" not in rendered(PLAN)
+    rented = replace(PLAN, job=replace(PLAN.job, cluster="p5"))
+    assert "12.29 USD per GPU hour assumed" in rendered(rented)
+
+
 def test_report_of_a_plan_for_a_profile_that_is_gone() -> None:
     plan = replace(PLAN, job=replace(PLAN.job, cluster="no-such-profile"))
     assert "not installed here" in rendered(plan)
