@@ -8,10 +8,12 @@ packing, so the eager path is the right one, and the one that flash attention ru
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from torch import nn
+
+from autoplan.errors import UnsupportedModelError
 
 
 def is_pretrained(model: nn.Module) -> bool:
@@ -31,11 +33,21 @@ def disable_caches(model: nn.Module) -> None:
 
 
 @contextmanager
-def causal_attention(model: nn.Module) -> Iterator[None]:
-    """Keeps the ``is_causal`` path of transformers models while they are exported."""
+def causal_attention(model: nn.Module, inputs: Collection[str]) -> Iterator[None]:
+    """Keeps the ``is_causal`` path of transformers models while they are exported.
+
+    Raises:
+        UnsupportedModelError: ``position_ids`` among the names of the inputs, which may say that
+            several sequences are packed into one.
+    """
     if not is_pretrained(model):
         yield
         return
+    if "position_ids" in inputs:
+        raise UnsupportedModelError(
+            "position_ids of a transformers model may pack several sequences into one, which is "
+            "not supported; leave them out of the inputs"
+        )
     from transformers import masking_utils
 
     hooks = {

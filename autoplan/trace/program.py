@@ -35,6 +35,10 @@ class LossProgram(nn.Module):
         self._is_tensor = tuple(i.is_tensor for i in inputs)
         self.loss_fn = loss_fn
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _, _ in self._inputs)
+
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         given = iter(tensors)
         args, kwargs, targets = [], {}, None
@@ -90,7 +94,7 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
     try:
         with (
             torch.enable_grad(),
-            causal_attention(program.model),
+            causal_attention(program.model, program.input_names),
             refuse_custom_autograd(),
             refuse_python_random(),
         ):

@@ -167,3 +167,11 @@ def test_lazy_and_uncopyable_models():
 def test_dtypes_without_a_size_are_refused():
     with pytest.raises(UnsupportedModelError, match="dtype complex64 is not supported"):
         capture(Model(lambda m, y: torch.fft.fft(y).abs()), (torch.randn(4, 4),))
+
+
+def test_packed_sequences_of_transformers_models_are_refused():
+    ids, labels = models.tokens(2, 8, 61)
+    places = torch.arange(4).repeat(2, 2)
+    batch = {"input_ids": ids, "labels": labels, "position_ids": places}
+    with pytest.raises(UnsupportedModelError, match=r"position_ids .* leave them out"):
+        capture(models.llama(), batch)
