@@ -34,7 +34,7 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
         zero=candidate.zero,
         num_microbatches=candidate.num_microbatches,
         recompute=_recompute(pricing, found),
-        step_s=step_times(pricing, found).step_s if fits else None,
+        step_s=step_times(pricing, found).step_s,
         peak_memory_bytes=memory.total,
         fits=fits,
         reason=reason,
