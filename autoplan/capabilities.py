@@ -70,4 +70,7 @@ ZERO_STAGES = (
     ),
 )  # fmt: skip
 
+# Gradients of stage 0 are summed together in buckets of at most so many bytes, larger ones alone.
+BUCKET_BYTES = 25 * 2**20
+
 RUNNABLE_PRECISIONS = ("fp32", "bf16")

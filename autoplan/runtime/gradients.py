@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from autoplan.capabilities import BUCKET_BYTES
 from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.weights import local
-
-BUCKET_BYTES = 25 * 2**20
 
 
 class GradientSum:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoplan.capabilities import ZERO_STAGES, ZeroStage
+from autoplan.capabilities import BUCKET_BYTES, ZERO_STAGES, ZeroStage
 from autoplan.search.candidates import Candidate
 from autoplan.search.operator_costs import dp_ranks_per_node
 from autoplan.search.space import Space
@@ -23,8 +23,6 @@ from cost_models.compute import achieved_bytes_per_s
 from cost_models.memory import COMPUTE_BYTES, STORED_BYTES, WeightBytes, weight_bytes
 from cost_models.optimizers import optimizer
 from hardware_profiles.spec import ClusterSpec
-
-BUCKET_BYTES = 25 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
