@@ -6,29 +6,50 @@ from autoplan.codegen.choices import Choices
 from autoplan.codegen.operators import is_random, probability
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Partial
-from autoplan.trace.graph import OpNode
+from autoplan.trace.graph import OpGraph, OpNode
+
+METHODS = ("count",)
+"""What the emitted root defines beside the methods of every module."""
 
 
 def check_runnable(choices: Choices) -> None:
-    """Checks what mixes samples, randomness and the loss.
+    """Checks what mixes samples, randomness, the loss and the names of the model's parts.
 
     Raises:
-        UnsupportedModelError: naming the node.
+        UnsupportedModelError: naming the node or part.
     """
+    _check_names(choices)
     if choices.splits == choices.tp == 1:
         return
     if choices.splits > 1 and choices.layout.mixing:
         raise UnsupportedModelError(
             f"{choices.layout.mixing[0]}; run it with dp=1 and one microbatch, or change the model"
         )
-    for node in choices.graph.of_kind("call"):
-        if is_random(node):
-            raise UnsupportedModelError(_random_message(node))
+    random = randomness(choices.graph)
+    if random is not None:
+        raise UnsupportedModelError(random)
     if choices.splits > 1 and choices.layout.loss != Partial():
         raise UnsupportedModelError(
             f"the loss {choices.graph.output.node} is no sum over the samples of the batch; "
             "run it with dp=1 and one microbatch"
         )
+
+
+def randomness(graph: OpGraph) -> str | None:
+    """Why the model runs on one device only: its first random operator, and the cure."""
+    drawing = (node for node in graph.of_kind("call") if is_random(node))
+    return next((_random_message(node) for node in drawing), None)
+
+
+def _check_names(choices: Choices) -> None:
+    held = [node.target for kind in ("parameter", "buffer") for node in choices.graph.of_kind(kind)]
+    held += [block.path for block in choices.graph.blocks]
+    for name in METHODS:
+        if any(path.split(".")[0] == name for path in held):
+            raise UnsupportedModelError(
+                f"the model has a part called {name!r}, which is a method of the sharded program; "
+                "give that attribute another name"
+            )
 
 
 def _random_message(node: OpNode) -> str:

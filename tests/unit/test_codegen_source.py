@@ -180,3 +180,20 @@ def test_odd_names_and_constants_run():
     graph = capture(model, batch).at_batch(4)
     emitted = emit_choices(replicated(graph, 2, dp=2), 'an "odd"\\ name\n')
     assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
+
+
+class Counting(nn.Module):
+    """A part whose name the sharded program needs for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.count(x).sum()
+
+
+def test_a_part_named_like_a_method_is_refused():
+    graph = capture(Counting(), {"x": torch.randn(4, 8)}).at_batch(4)
+    with pytest.raises(UnsupportedModelError, match="'count'"):
+        emit_choices(replicated(graph, 1), "counting")
