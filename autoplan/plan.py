@@ -110,7 +110,11 @@ class SearchRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The decisions and their estimate. ``microbatch`` is samples per data-parallel rank."""
+    """The decisions and their estimate.
+
+    ``microbatch`` is samples per data-parallel rank. ``warnings`` say what keeps the plan from
+    running as it stands.
+    """
 
     job: Job
     fingerprint: str
@@ -124,6 +128,7 @@ class Plan:
     search: SearchRecord
     alternatives: tuple[Alternative, ...]
     profile_digest: str
+    warnings: tuple[str, ...] = ()
     version: int = PLAN_VERSION
 
     def region(self, kind: str) -> RegionPlan:

@@ -36,6 +36,7 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
             "space": plan.search.space,
         },
         "alternatives": [asdict(other) for other in plan.alternatives],
+        "warnings": list(plan.warnings),
     }
 
 

@@ -75,6 +75,7 @@ def _verdict(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     binds = words.memory_binds(plan)
     if binds:
         lines.append(Text(binds, style="yellow"))
+    lines += [Text(f"Warning: {warning}", style="yellow") for warning in plan.warnings]
     return Group(*lines)
 
 
