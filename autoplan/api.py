@@ -88,7 +88,7 @@ def plan(
     case = _load(model, job.model, example_inputs, loss_fn)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
     tell(_TRACING, f"tracing {job.model.name}")
-    graph = _capture(case, precision, batch_dims)
+    graph = _capture(case, job, batch_dims)
     return _search(graph, job, tell)
 
 
@@ -137,7 +137,7 @@ def compile(
     job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
     case = _load(model, job.model, example_inputs, loss_fn)
     _check_weights(case.model)
-    graph = _capture(case, job.precision, batch_dims)
+    graph = _capture(case, job, batch_dims)
     if decided is None:
         decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
     return parallelize(case.model, graph, decided)
@@ -167,30 +167,34 @@ def _load(
 
 
 def _capture(
-    case: ModelUnderPlan, precision: str, batch_dims: Mapping[str, int | None] | None
+    case: ModelUnderPlan, job: Job, batch_dims: Mapping[str, int | None] | None
 ) -> OpGraph:
-    """The graph in the plan's precision; in fp32 the model keeps its own dtypes."""
+    """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
     import torch
 
     from autoplan.trace.capture import capture
 
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}[precision]
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}[job.precision]
     return capture(
         case.model,
         case.example_inputs,
         loss_fn=case.loss_fn,
         batch_dims=batch_dims,
         dtype=dtype,
+        global_batch=job.global_batch,
     )
 
 
 def _search(graph: OpGraph, job: Job, tell: Progress) -> Plan:
+    from autoplan.codegen.checks import randomness
     from autoplan.search.planner import plan_job
 
     def searching(fraction: float, what: str) -> None:
         tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
 
-    return plan_job(graph, job, request.load_cluster(job.cluster), progress=searching)
+    found = plan_job(graph, job, request.load_cluster(job.cluster), progress=searching)
+    random = randomness(graph) if job.world_size > 1 or found.num_microbatches > 1 else None
+    return replace(found, warnings=(f"this plan cannot run yet: {random}",)) if random else found
 
 
 def _tell_nobody(fraction: float, what: str) -> None:

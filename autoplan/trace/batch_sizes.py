@@ -1,5 +1,8 @@
 """Which sizes follow the batch: two traces of one model, at two batches, read side by side.
 
+The second batch is the global one, so that a forward that does otherwise at large batches than at
+small ones is found out.
+
 A size that is equal in both is a constant; one that grows with the batch is a multiple of it.
 Anything else (a size ``batch + 1``, a graph with other nodes) cannot be written for a global batch
 and is refused with the node and its source line.
@@ -17,10 +20,20 @@ from autoplan.trace.graph import BatchInt
 from autoplan.trace.refusals import refused
 from autoplan.trace.torch_private import tree_leaves
 
-BATCHES = (2, 3)
+FIRST = 2
+_SECOND = 3
+
+Batches = tuple[int, int]
 
 
-def paired(first: fx.Graph, second: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
+def traced_batches(global_batch: int | None) -> Batches:
+    """The batches to trace at: the graph is written at the first, and compared at the second."""
+    return FIRST, max(global_batch or _SECOND, _SECOND)
+
+
+def paired(
+    first: fx.Graph, second: fx.Graph, batches: Batches
+) -> Iterator[tuple[fx.Node, fx.Node]]:
     """Corresponding nodes of the two traces.
 
     Raises:
@@ -29,43 +42,43 @@ def paired(first: fx.Graph, second: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node
     nodes, others = list(first.nodes), list(second.nodes)
     for node, other in zip(nodes, others, strict=False):
         if node.op != other.op or (node.op == "call_function" and node.target != other.target):
-            raise differs(node, f"the graph differs at batch {BATCHES[0]} and {BATCHES[1]}")
+            raise differs(node, f"the graph differs at batch {batches[0]} and {batches[1]}")
         yield node, other
     if len(nodes) != len(others):
         longer = max(nodes, others, key=len)
         raise differs(longer[min(len(nodes), len(others)) - 1], "the number of operators varies")
 
 
-def mark_batch_dims(first: fx.Graph, second: fx.Graph) -> None:
+def mark_batch_dims(first: fx.Graph, second: fx.Graph, batches: Batches) -> None:
     """Sets ``meta["batch_dims"]`` of every node of both graphs: one tuple per output tensor."""
-    for node, other in paired(first, second):
+    for node, other in paired(first, second, batches):
         marks = tuple(
             tuple(
                 dim
                 for dim, (size, size_other) in enumerate(zip(x.shape, y.shape, strict=True))
-                if coefficient(size, size_other, node)
+                if coefficient(size, size_other, batches, node)
             )
             for x, y in zip(_tensors(node), _tensors(other), strict=True)
         )
         node.meta["batch_dims"] = other.meta["batch_dims"] = marks
 
 
-def coefficient(size: int, other: int, node: fx.Node) -> int | None:
+def coefficient(size: int, other: int, batches: Batches, node: fx.Node) -> int | None:
     """How often the batch goes into a size, given at both batches; None for a constant."""
     if size == other:
         return None
-    if size * BATCHES[1] != other * BATCHES[0] or size % BATCHES[0]:
+    if size * batches[1] != other * batches[0] or size % batches[0]:
         raise differs(
             node,
-            f"the size {size} at batch {BATCHES[0]} and {other} at batch {BATCHES[1]} "
+            f"the size {size} at batch {batches[0]} and {other} at batch {batches[1]} "
             "is no multiple of the batch",
         )
-    return size // BATCHES[0]
+    return size // batches[0]
 
 
-def batch_int(size: int, other: int, node: fx.Node) -> int | BatchInt:
+def batch_int(size: int, other: int, batches: Batches, node: fx.Node) -> int | BatchInt:
     """An integer argument of both traces as a constant or a multiple of the batch."""
-    times = coefficient(size, other, node)
+    times = coefficient(size, other, batches, node)
     return size if times is None else BatchInt(times)
 
 

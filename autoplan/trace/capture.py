@@ -16,13 +16,14 @@ from torch import fx, nn
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace import huggingface
-from autoplan.trace.batch_sizes import BATCHES, mark_batch_dims
+from autoplan.trace.batch_sizes import Batches, mark_batch_dims, traced_batches
 from autoplan.trace.blocks import find_blocks
 from autoplan.trace.clean import clean
 from autoplan.trace.clone import FakeClones
 from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
+from autoplan.trace.guards import assigned_numbers, refuse_counting, refuse_parameter_hooks
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
@@ -42,6 +43,7 @@ def capture(
     loss_fn: LossFn | None = None,
     batch_dims: BatchDims | None = None,
     dtype: torch.dtype | None = None,
+    global_batch: int | None = None,
     fold: bool = True,
     kernels: Kernels = "gpu",
 ) -> OpGraph:
@@ -54,6 +56,7 @@ def capture(
         loss_fn: called as ``loss_fn(outputs, targets)``.
         batch_dims: dim of the batch by input name, None for an input without one; dim 0 otherwise.
         dtype: floating-point dtype that parameters and inputs are cast to; buffers keep theirs.
+        global_batch: a batch to trace at, besides 2; a forward that differs there is refused.
         fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
         kernels: the kind of device whose kernels decide what autograd keeps.
 
@@ -63,16 +66,19 @@ def capture(
     Raises:
         UnsupportedModelError: whatever cannot be traced faithfully, in one line.
     """
+    refuse_parameter_hooks(model)
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
     subject = _Subject(model, inputs, loss_fn, dtype)
+    batches = traced_batches(global_batch)
     if fold:
         try:
-            return _folded(subject, call_of(kernels))
+            return _folded(subject, batches, call_of(kernels))
         except (UnsupportedModelError, CannotFoldError):
             pass
-    return _assemble(tuple(_trace(subject, batch, None) for batch in BATCHES), call_of(kernels))
+    traces = tuple(_trace(subject, batch, None) for batch in batches)
+    return _assemble(traces, batches, call_of(kernels))
 
 
 class _Subject:
@@ -113,11 +119,12 @@ class _Trace:
     tied: tuple[tuple[str, ...], ...]
 
 
-def _folded(subject: _Subject, call: Call) -> OpGraph:
+def _folded(subject: _Subject, batches: Batches, call: Call) -> OpGraph:
     banned: set[str] = set()
     while True:
         try:
-            return _assemble(tuple(_trace(subject, batch, banned) for batch in BATCHES), call)
+            traces = tuple(_trace(subject, batch, banned) for batch in batches)
+            return _assemble(traces, batches, call)
         except CannotFoldError as error:
             if not error.group:
                 raise
@@ -129,8 +136,10 @@ def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
     program = subject.program()
     tied = tied_names(program.model)
     memo = None if banned is None else BlockMemo(program, banned)
-    with nullcontext() if memo is None else memo.active():
-        exported = export_loss(program, subject.tensors(batch))
+    tensors = subject.tensors(batch)
+    with assigned_numbers() as assigned, nullcontext() if memo is None else memo.active():
+        exported = export_loss(program, tensors)
+    refuse_counting(assigned, lambda: program(*tensors))
     merge_tied(exported, tied)
     clean(exported.graph_module)
     if memo is not None:
@@ -142,15 +151,15 @@ def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
     )
 
 
-def _assemble(traces: tuple[_Trace, ...], call: Call) -> OpGraph:
+def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGraph:
     graphs = traces[0].graph, traces[1].graph
-    mark_batch_dims(*graphs)
+    mark_batch_dims(*graphs, batches)
     for graph in graphs:
         normalise_batch_means(graph)
-    mark_batch_dims(*graphs)
+    mark_batch_dims(*graphs, batches)
     regions = find_regions(graphs[0]), find_regions(graphs[1])
     runs = run_graph(graphs[0], regions[0], call), run_graph(graphs[1], regions[1], call)
-    converter = Converter(graphs, runs, traces[0].placeholders, regions[0])
+    converter = Converter(graphs, batches, runs, traces[0].placeholders, regions[0])
     converted = converter.nodes()
     loss = converter.output()
     nodes, names = named(live(converted, loss))
@@ -160,7 +169,7 @@ def _assemble(traces: tuple[_Trace, ...], call: Call) -> OpGraph:
         nodes=nodes,
         blocks=find_blocks(nodes, output),
         output=output,
-        batch=BATCHES[0],
+        batch=batches[0],
         tied=tied,
         fingerprint=fingerprint(nodes, tied, output),
     )

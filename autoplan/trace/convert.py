@@ -38,7 +38,8 @@ class Converter:
     """Converts one pair of graphs.
 
     Args:
-        graphs: clean graphs at ``batch_sizes.BATCHES``.
+        graphs: clean graphs at two batches.
+        batches: these.
         runs: the fake run of each.
         placeholders: what each placeholder of the first graph stands for.
         regions: the traced blocks of the first graph.
@@ -47,11 +48,13 @@ class Converter:
     def __init__(
         self,
         graphs: tuple[fx.Graph, fx.Graph],
+        batches: batch_sizes.Batches,
         runs: tuple[Runs, Runs],
         placeholders: Mapping[str, Placeholder],
         regions: Mapping[str, Region],
     ):
         self.graphs = graphs
+        self.batches = batches
         self.runs = runs
         self.placeholders = placeholders
         self.regions = regions
@@ -60,7 +63,7 @@ class Converter:
 
     def nodes(self) -> list[OpNode]:
         """The nodes in the order of the graph, placeholders first."""
-        for node, other in batch_sizes.paired(*self.graphs):
+        for node, other in batch_sizes.paired(*self.graphs, self.batches):
             if node.op == "placeholder":
                 self._add(self._placeholder(node))
             elif node.target is BLOCK:
@@ -109,7 +112,7 @@ class Converter:
             module=_module_path(node),
             flops=run.flops,
             backward_flops=run.backward_flops,
-            saved=_saved(run, self.runs[1][other.name], node),
+            saved=_saved(run, self.runs[1][other.name], self.batches, node),
             where=where_of(node),
         )
         return replace(call, alias_of=_aliased(call, run))
@@ -118,9 +121,11 @@ class Converter:
         if isinstance(value, fx.Node):
             return self._ref(value)
         if isinstance(value, (list, tuple)):
+            if len(value) != len(other):
+                raise batch_sizes.differs(node, "the number of arguments varies")
             return tuple(self._argument(a, b, node) for a, b in zip(value, other, strict=True))
         if isinstance(value, int) and not isinstance(value, bool):
-            return batch_sizes.batch_int(value, other, node)
+            return batch_sizes.batch_int(value, other, self.batches, node)
         if repr(value) != repr(other):
             raise batch_sizes.differs(
                 node, f"the argument {value} becomes {other} at another batch"
@@ -164,7 +169,7 @@ class Converter:
             flops=run.flops,
             backward_flops=run.backward_flops,
             alias_of=_aliased(copy, run),
-            saved=_saved(run, run_other, node),
+            saved=_saved(run, run_other, self.batches, node),
         )
 
 
@@ -226,18 +231,23 @@ def _aliased(call: OpNode, run: NodeRun) -> tuple[Ref | None, ...]:
     return tuple(None if position is None else operands[position] for position in run.alias_of)
 
 
-def _saved(run: NodeRun, other: NodeRun, node: fx.Node) -> tuple[SavedTensor, ...]:
+def _saved(
+    run: NodeRun, other: NodeRun, batches: batch_sizes.Batches, node: fx.Node
+) -> tuple[SavedTensor, ...]:
     if len(run.kept) != len(other.kept):
         raise batch_sizes.differs(node, "autograd keeps other tensors at another batch")
     return tuple(
-        _saved_tensor(one, two, node) for one, two in zip(run.kept, other.kept, strict=True)
+        _saved_tensor(one, two, batches, node)
+        for one, two in zip(run.kept, other.kept, strict=True)
     )
 
 
-def _saved_tensor(kept: Kept, other: Kept, node: fx.Node) -> SavedTensor:
+def _saved_tensor(
+    kept: Kept, other: Kept, batches: batch_sizes.Batches, node: fx.Node
+) -> SavedTensor:
     return SavedTensor(
         source=kept.source,
         operand=kept.operand,
         nbytes=kept.nbytes,
-        per_sample=batch_sizes.coefficient(kept.nbytes, other.nbytes, node) is not None,
+        per_sample=batch_sizes.coefficient(kept.nbytes, other.nbytes, batches, node) is not None,
     )

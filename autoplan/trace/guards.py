@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from autoplan.errors import UnsupportedModelError
 
@@ -30,6 +33,52 @@ def refuse_custom_autograd() -> Iterator[None]:
 
 
 @contextmanager
+def refuse_tensor_hooks() -> Iterator[None]:
+    """Refuses hooks on gradients that a forward sets: the graph does not hold them."""
+    original = torch.Tensor.register_hook
+
+    def register_hook(tensor, hook):
+        raise UnsupportedModelError(
+            "the forward sets a hook on the gradient of a tensor, which cannot be traced; "
+            "define it with torch.library.custom_op and register_autograd"
+        )
+
+    torch.Tensor.register_hook = register_hook  # pyright: ignore
+    try:
+        yield
+    finally:
+        torch.Tensor.register_hook = original
+
+
+@contextmanager
+def refuse_assigned_buffers() -> Iterator[None]:
+    """Refuses a forward that gives a buffer a new value: the graph would keep the old one."""
+
+    def refuse(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
+        if name in module._buffers and module._buffers[name] is not value:
+            raise UnsupportedModelError(
+                f"the forward assigns to the buffer {name!r} of {type(module).__name__}, which is "
+                "not supported; update it outside the model"
+            )
+
+    handle = register_module_buffer_registration_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def refuse_parameter_hooks(model: nn.Module) -> None:
+    """Refuses hooks on gradients of parameters: the pieces that are trained do not have them."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedModelError(
+                f"{name} has a hook on its gradient, which would not run in parallel training; "
+                "change the gradient between train_step and the optimizer's step"
+            )
+
+
+@contextmanager
 def refuse_python_random() -> Iterator[None]:
     """Refuses a forward that draws from Python's ``random``, and gives the state back."""
     before = random.getstate()
@@ -43,3 +92,47 @@ def refuse_python_random() -> Iterator[None]:
             "the forward draws from Python's random module, so every step is another graph; "
             "draw with torch, or make the choice outside the model"
         )
+
+
+Attribute = tuple[nn.Module, str]
+
+
+@contextmanager
+def assigned_numbers() -> Iterator[list[Attribute]]:
+    """Collects the attributes of modules to which the forward assigns a plain number."""
+    original = nn.Module.__setattr__
+    assigned: list[Attribute] = []
+
+    def setattr_(module: nn.Module, name: str, value: Any) -> None:
+        if type(value) in (int, float):
+            assigned.append((module, name))
+        original(module, name, value)
+
+    nn.Module.__setattr__ = setattr_  # pyright: ignore
+    try:
+        yield assigned
+    finally:
+        nn.Module.__setattr__ = original
+
+
+def refuse_counting(assigned: Sequence[Attribute], call: Callable[[], object]) -> None:
+    """Refuses a forward that counts its calls in an attribute: every step would be another graph.
+
+    A number that a second call leaves alone is a cache, which does no harm.
+
+    Args:
+        call: runs the forward; a forward that fails outside of tracing is not known to count.
+    """
+    if not assigned:
+        return
+    values: list[list[object]] = []
+    with suppress(Exception), torch.no_grad():
+        for _ in range(2):
+            call()
+            values.append([getattr(module, name) for module, name in assigned])
+    for (module, name), *seen in zip(assigned, *values, strict=True):
+        if len(set(seen)) > 1:
+            raise UnsupportedModelError(
+                f"the forward of {type(module).__name__} changes its attribute {name!r} at every "
+                "call, so every step is another graph; give the number as an input tensor"
+            )

@@ -18,6 +18,7 @@ from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg
 from autoplan.trace.inputs import Input
 from autoplan.trace.program import MODEL
+from autoplan.trace.torch_private import FakeTensor
 
 LARGEST_CONSTANT = 4096
 
@@ -90,6 +91,11 @@ def _targets(program: ExportedProgram) -> dict[str, str]:
 
 
 def _values(target: str, tensor: torch.Tensor) -> tuple[Arg, ...]:
+    if isinstance(tensor, FakeTensor):
+        raise UnsupportedModelError(
+            "the forward takes a tensor out of what can be traced, as .data and "
+            "torch.autograd.grad do; use detach()"
+        )
     if tensor.numel() > LARGEST_CONSTANT or tensor.device.type == "meta":
         raise UnsupportedModelError(
             f"the forward uses the plain tensor {target} of {tensor.numel()} elements; "

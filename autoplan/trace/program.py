@@ -14,7 +14,12 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from autoplan.errors import AutoplanError, UnsupportedModelError
-from autoplan.trace.guards import refuse_custom_autograd, refuse_python_random
+from autoplan.trace.guards import (
+    refuse_assigned_buffers,
+    refuse_custom_autograd,
+    refuse_python_random,
+    refuse_tensor_hooks,
+)
 from autoplan.trace.huggingface import causal_attention
 from autoplan.trace.inputs import Input
 from autoplan.trace.repeat_memo import CannotFoldError
@@ -96,6 +101,8 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
             refuse_custom_autograd(),
+            refuse_tensor_hooks(),
+            refuse_assigned_buffers(),
             refuse_python_random(),
         ):
             return torch.export.export(program, tensors, strict=False)

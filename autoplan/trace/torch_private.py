@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import _symbolic_trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
@@ -20,6 +20,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 PRIVATE_NAMES = (
     "torch._C.DisableTorchFunction",
     "torch._ops.OpOverload",
+    "torch._subclasses.fake_tensor.FakeTensor",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch.fx._symbolic_trace._orig_module_getattr",
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode",
@@ -34,6 +35,7 @@ PRIVATE_NAMES = (
 __all__ = [
     "AUTOCAST_REGION",
     "GRAD_MODE_REGION",
+    "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
     "OpOverload",

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from autoplan.trace import repeat_ops
+from autoplan.trace.batch_sizes import traced_batches
 from autoplan.trace.capture import _folded, _Subject, capture
 from autoplan.trace.inputs import read_inputs
 from autoplan.trace.kernels import gpu_call
@@ -149,7 +150,8 @@ def test_equal_blocks_are_traced_twice(mode, traced, stubs):
 def test_folding_itself_succeeds(mode):
     """Without the fallback to the whole trace."""
     model, example = Chain(mode), (torch.randn(4, 3, 8),)
-    assert _folded(_subject(model, example), gpu_call) == capture(model, example, fold=False)
+    folded = _folded(_subject(model, example), traced_batches(None), gpu_call)
+    assert folded == capture(model, example, fold=False)
 
 
 def test_random_python_is_refused_either_way():

@@ -1,0 +1,104 @@
+"""A forward whose effect the graph would not hold is refused, never dropped."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from autoplan.errors import UnsupportedModelError
+from autoplan.trace.capture import capture
+
+
+class Model(nn.Module):
+    """A linear layer with a buffer, a counter and a cached length around a function under test."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("average", torch.zeros(4))
+        self.calls, self.length = 0, 0
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, self.linear(x)).mean()
+
+
+def _assigned_buffer(model, y):
+    with torch.no_grad():
+        model.average = 0.9 * model.average + 0.1 * y.mean(0)
+    return y - model.average
+
+
+def _counted(model, y):
+    model.calls += 1
+    return y * model.calls
+
+
+def _hooked(model, y):
+    y.register_hook(lambda gradient: gradient * 2)
+    return y
+
+
+def _input_gradient(model, y):
+    x = torch.ones_like(y).requires_grad_()
+    (gradient,) = torch.autograd.grad(model.linear(x).sum(), x, create_graph=True)
+    return y + gradient
+
+
+CASES = {
+    "assigns to the buffer 'average' of Model": _assigned_buffer,
+    "the forward of Model changes its attribute 'calls'": _counted,
+    "hook on the gradient of a tensor": _hooked,
+    "the number of arguments varies": lambda m, y: y + torch.cat([m.average] * len(y)).sum(),
+    "as .data and": lambda m, y: y * y.data,
+    "and torch.autograd.grad do": _input_gradient,
+}
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_refused_by_name_in_one_line(message):
+    with pytest.raises(UnsupportedModelError) as caught:
+        capture(Model(CASES[message]), (torch.randn(4, 4),))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_hooks_on_the_gradients_of_parameters_are_refused(after):
+    model = Model(lambda _, y: y)
+    if after:
+        model.linear.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    else:
+        model.linear.weight.register_hook(lambda gradient: gradient * 2)
+    with pytest.raises(UnsupportedModelError, match=r"linear\.weight has a hook"):
+        capture(model, (torch.randn(4, 4),))
+
+
+def _cached(model, y):
+    model.length = max(model.length, y.shape[-1])
+    return y * model.length
+
+
+@pytest.mark.parametrize(
+    "function", [_cached, lambda m, y: checkpoint(m.linear, y, use_reentrant=False)]
+)
+def test_what_repeats_itself_is_traced(function):
+    assert capture(Model(function), (torch.randn(4, 4),)).nodes
+
+
+@pytest.mark.parametrize(
+    "factor", [lambda size: 3.0 if size > 4 else 1.0, lambda size: min(size, 4), lambda size: size]
+)
+def test_a_forward_is_traced_at_the_global_batch(factor):
+    """What a small batch does not show is refused at a large one, and taken at a small one."""
+
+    def scaled(_, y):
+        return y * factor(y.shape[0])
+
+    inputs = (torch.randn(4, 4),)
+    assert capture(Model(scaled), inputs, global_batch=3).nodes
+    if factor(8) == 8:
+        assert capture(Model(scaled), inputs, global_batch=8).nodes
+        return
+    with pytest.raises(UnsupportedModelError, match=r"at batch 8|at another batch"):
+        capture(Model(scaled), inputs, global_batch=8)
