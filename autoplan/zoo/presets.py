@@ -123,4 +123,5 @@ def build(name: str, seq_len: int | None = None) -> ModelUnderPlan:
     preset = PRESETS.get(name)
     if preset is None:
         raise PlanError(f"no model named {name!r} in the zoo; it has {', '.join(PRESETS)}")
-    return causal_lm(preset.model_type, preset.fields(), seq_len or preset.seq_len, origin=name)
+    length = preset.seq_len if seq_len is None else seq_len
+    return causal_lm(preset.model_type, preset.fields(), length, origin=name)

@@ -66,8 +66,9 @@ def test_sequence_lengths():
     assert zoo.build("gpt2", seq_len=256).example_inputs["labels"].shape == (2, 256)
     with pytest.raises(PlanError, match="2048 exceeds the model's maximum of 1024"):
         zoo.build("gpt2", seq_len=2048)
-    with pytest.raises(PlanError, match="give 2 or more"):
-        zoo.build("gpt2", seq_len=1)
+    for nothing in (1, 0, -5):
+        with pytest.raises(PlanError, match="give 2 or more"):
+            zoo.build("gpt2", seq_len=nothing)
     with pytest.raises(PlanError, match="no model named 'gpt5' in the zoo; it has gpt2"):
         zoo.build("gpt5")
 
