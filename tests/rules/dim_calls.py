@@ -93,6 +93,11 @@ def triangle(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*draw.shape(2, 4)), draw.of(0, 1, -1))
 
 
+def repeat_interleave(draw: Draw, target: str) -> Example:
+    shape = draw.shape(1, 4)
+    return draw.call(target, draw.floats(*shape), draw.of(1, 2, 3), draw.of(draw.dim(shape), None))
+
+
 def chunk(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     return draw.call(target, draw.floats(*shape), draw.of(1, 2, 3), draw.dim(shape))
@@ -202,6 +207,7 @@ CALLS = {
     "aten.expand.default": expand,
     "aten.broadcast_tensors.default": broadcast_tensors,
     "aten.repeat.default": repeat,
+    "aten.repeat_interleave.self_int": repeat_interleave,
     "aten.tril.default": triangle,
     "aten.triu.default": triangle,
     "aten.split.Tensor": split,

@@ -99,6 +99,24 @@ def _repeat(call: Call) -> Equation:
     )
 
 
+def _repeat_interleave(call: Call) -> Equation | None:
+    """The dim becomes (index, repetition); without a dim, or with a stated size, it stays whole."""
+    source, result = call.shapes[0], call.outputs[0].shape
+    at = call.argument(2, "dim")
+    if at is None or not source or call.argument(3, "output_size") is not None:
+        return None
+    at %= len(source)
+    dims, count = letters(source), result[at] // source[at]
+    repeated = (*dims[at], "r") if count > 1 else dims[at]
+    return Equation(
+        inputs=(dims,),
+        outputs=((*dims[:at], repeated, *dims[at + 1 :]),),
+        sizes={**sizes(source), "r": count},
+        whole=frozenset({"r"}),
+        linear=_LINEAR,
+    )
+
+
 def _triangle(call: Call) -> Equation:
     shape = call.shapes[0]
     return Equation(
@@ -128,6 +146,7 @@ RULES = {
     "aten.expand.default": _expand,
     "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.repeat.default": _repeat,
+    "aten.repeat_interleave.self_int": _repeat_interleave,
     "aten.tril.default": _triangle,
     "aten.triu.default": _triangle,
 }
