@@ -19,6 +19,8 @@ from hardware_profiles.spec import ClusterSpec
 
 PIN_NAMES = tuple(field.name for field in fields(Pins))
 RECOMPUTE = ("none", "full")
+LARGEST_BATCH = 10**8
+"""Sizes of tensors at the global batch must fit 64 bits."""
 
 
 def load_cluster(name_or_path: str | Path) -> ClusterSpec:
@@ -71,6 +73,8 @@ def make_job(
     _check_range("gpus per node", devices, profile.gpus_per_node, cluster)
     if global_batch < 1:
         raise PlanError(f"global batch {global_batch}: give at least one sample a step")
+    if global_batch > LARGEST_BATCH:
+        raise PlanError(f"global batch {global_batch}: give at most {LARGEST_BATCH} samples a step")
     _check_known("precision", precision, get_args(Precision))
     _check_known("optimizer", optimizer, OPTIMIZERS)
     return Job(

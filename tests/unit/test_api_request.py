@@ -33,6 +33,7 @@ def test_a_job_takes_all_devices_of_a_node() -> None:
         ({"nodes": 10**9}, "1000000000 nodes"),
         ({"gpus_per_node": 9}, "9 gpus per node: dgx-h100 has 1 to 8"),
         ({"global_batch": 0}, "global batch 0"),
+        ({"global_batch": 10**20}, "give at most 100000000 samples a step"),
         ({"precision": "bf61"}, "did you mean 'bf16'"),
         ({"optimizer": "adam2"}, "choose from .*adamw"),
     ],
