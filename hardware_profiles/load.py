@@ -18,8 +18,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hardware_profiles.schema import DeviceFacts, Fact, LinkFacts, ProfileFacts, T, facts_of
-from hardware_profiles.spec import ClusterSpec, DeviceSpec, LinkSpec
+from hardware_profiles.schema import (
+    DeviceFacts,
+    Fact,
+    LinkFacts,
+    ProfileFacts,
+    ProtocolFacts,
+    T,
+    facts_of,
+)
+from hardware_profiles.spec import ClusterSpec, DeviceSpec, LinkSpec, ProtocolSpec
 from hardware_profiles.validation import first_fault, one_line
 
 _DATA = Path(__file__).parent / "data"
@@ -165,6 +173,17 @@ def _link(facts: LinkFacts) -> LinkSpec:
         launch_s=facts.launch_s.value,
         p2p_efficiency=_optional(facts.p2p_efficiency),
         in_network_efficiency=_optional(facts.in_network_efficiency),
+        p2p_launch_s=_optional(facts.p2p_launch_s),
+        protocols={name: _protocol(protocol) for name, protocol in facts.protocols.items()},
+        group_share={int(size): fact.value for size, fact in facts.group_share.items()},
+    )
+
+
+def _protocol(facts: ProtocolFacts) -> ProtocolSpec:
+    return ProtocolSpec(
+        launch_s=facts.launch_s.value,
+        latency_s=facts.latency_s.value,
+        efficiency=facts.efficiency.value,
     )
 
 

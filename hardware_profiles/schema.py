@@ -24,6 +24,7 @@ FractionOrNone = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
+GroupSize = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}$")]
 Dtype = Literal["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
 
 
@@ -62,6 +63,14 @@ class DeviceFacts(_Strict):
         return self
 
 
+class ProtocolFacts(_Strict):
+    """The file's side of ``spec.ProtocolSpec``."""
+
+    launch_s: Fact[NotNegative]
+    latency_s: Fact[NotNegative]
+    efficiency: Fact[Fraction]
+
+
 class LinkFacts(_Strict):
     """The file's side of ``spec.LinkSpec``; the switch adds where ``in_network_efficiency`` is."""
 
@@ -72,6 +81,9 @@ class LinkFacts(_Strict):
     in_network_efficiency: Fact[Fraction] | None = None
     latency_s: Fact[NotNegative]
     launch_s: Fact[NotNegative]
+    p2p_launch_s: Fact[NotNegative] | None = None
+    protocols: dict[Literal["ll", "ll128"], ProtocolFacts] = {}
+    group_share: dict[GroupSize, Fact[Fraction]] = {}
 
 
 class ProfileFacts(_Strict):

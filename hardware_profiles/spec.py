@@ -7,7 +7,7 @@ direction; inside a node they are one device's, between nodes one network adapte
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Provenance = Literal["datasheet", "measured", "fitted", "assumed"]
@@ -40,6 +40,21 @@ class DeviceSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProtocolSpec:
+    """One of NCCL's ways to move the chunks of a ring or tree: start sooner, or move more a second.
+
+    Attributes:
+        launch_s: cost of one collective apart from its steps and bytes.
+        latency_s: cost of one step (alpha).
+        efficiency: achieved fraction of the link's peak.
+    """
+
+    launch_s: float
+    latency_s: float
+    efficiency: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LinkSpec:
     """One tier of the network.
 
@@ -54,6 +69,11 @@ class LinkSpec:
             all-to-alls; None: as ``efficiency``.
         in_network_efficiency: achieved fraction of the peak when the switch adds; None: as
             ``efficiency``.
+        p2p_launch_s: ``launch_s`` of messages and all-to-alls; None: the same.
+        protocols: protocols of small messages by name (``ll``, ``ll128``), beside the one of large
+            messages that ``launch_s``, ``latency_s`` and ``efficiency`` describe.
+        group_share: fraction of the rate that a group gets that has so many ranks in a node, where
+            devices are wired to each other and not to a switch; 1 where no size is given.
     """
 
     name: str
@@ -64,6 +84,9 @@ class LinkSpec:
     launch_s: float = 0.0
     p2p_efficiency: float | None = None
     in_network_efficiency: float | None = None
+    p2p_launch_s: float | None = None
+    protocols: Mapping[str, ProtocolSpec] = field(default_factory=dict)
+    group_share: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
