@@ -5,12 +5,13 @@ PyTorch is imported by the functions that need it, so that plans can be read and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
+from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
@@ -186,15 +187,24 @@ def _capture(
 
 
 def _search(graph: OpGraph, job: Job, tell: Progress) -> Plan:
-    from autoplan.codegen.checks import randomness
     from autoplan.search.planner import plan_job
 
     def searching(fraction: float, what: str) -> None:
         tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
 
     found = plan_job(graph, job, request.load_cluster(job.cluster), progress=searching)
-    random = randomness(graph) if job.world_size > 1 or found.num_microbatches > 1 else None
-    return replace(found, warnings=(f"this plan cannot run yet: {random}",)) if random else found
+    return replace(found, warnings=tuple(_obstacles(graph, found)))
+
+
+def _obstacles(graph: OpGraph, plan: Plan) -> Iterator[str]:
+    """What keeps a plan from running as it stands."""
+    from autoplan.codegen.checks import randomness
+
+    if plan.job.precision not in RUNNABLE_PRECISIONS:
+        yield f"{plan.job.precision} is planned only; run it in {' or '.join(RUNNABLE_PRECISIONS)}"
+    random = randomness(graph)
+    if random and (plan.job.world_size > 1 or plan.num_microbatches > 1):
+        yield f"this plan cannot run yet: {random}, and plan again"
 
 
 def _tell_nobody(fraction: float, what: str) -> None:

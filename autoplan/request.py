@@ -96,6 +96,8 @@ def _check_range(what: str, value: int, most: int, cluster: str) -> None:
 
 def _check_known(what: str, name: str, known: Iterable[str]) -> None:
     known = tuple(known)
+    if not isinstance(name, str):
+        raise PlanError(f"{what} {name!r} is no name; choose from {', '.join(known)}")
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""

@@ -57,7 +57,10 @@ def load(source: ModelSource) -> ModelUnderPlan:
         if source.seq_len is not None:
             _check_length(built, source)
     if source.inputs:
-        built = replace(built, example_inputs=reshaped(built, dict(source.inputs)))
+        shapes = dict(source.inputs)
+        built = replace(
+            built, example_inputs=reshaped(built, shapes), seq_len=_reshaped_length(built, shapes)
+        )
     return built
 
 
@@ -125,6 +128,16 @@ def reshaped(built: ModelUnderPlan, shapes: Shapes) -> Any:
             )
         named[name] = named[name].new_zeros(shape)
     return named if isinstance(built.example_inputs, dict) else tuple(named.values())
+
+
+def _reshaped_length(built: ModelUnderPlan, shapes: Shapes) -> int | None:
+    """Tokens of a sample once inputs have other shapes; None when these disagree."""
+    lengths = {
+        shapes.get(name, tuple(value.shape))[1]
+        for name, value in _named(built).items()
+        if built.seq_len is not None and tuple(getattr(value, "shape", ())[1:2]) == (built.seq_len,)
+    }
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def _check_length(built: ModelUnderPlan, source: ModelSource) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="autoplan",
     help="Plans, explains and runs the parallel training of PyTorch models.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
-        return app(arguments, standalone_mode=False) or 0
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        return app(given or ["--help"], standalone_mode=False) or 0
     except InfeasibleError as error:
         return _fail(error, DOES_NOT_FIT)
     except AutoplanError as error:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from autoplan.codegen import BatchInput
 from autoplan.errors import PlanError
+from autoplan.runtime.agreement import check_same_batch
 from autoplan.runtime.mesh import RankMesh
 from autoplan.trace.inputs import TARGETS
 
@@ -63,10 +64,14 @@ class BatchReader:
 
         Raises:
             PlanError: when an input has another shape than this rank's share of the global batch,
-                or values of another kind (floating-point, integer, bool).
+                or values of another kind (floating-point, integer, bool), or tensor-parallel peers
+                feed other samples.
         """
+        pairs = list(zip(self.inputs, inputs, strict=True))
+        placed = [self._placed(entry, value) for entry, value in pairs]
+        check_same_batch(placed, self._mesh)
         split = [
-            self._split(entry, value) for entry, value in zip(self.inputs, inputs, strict=True)
+            self._split(entry, value) for entry, value in zip(self.inputs, placed, strict=True)
         ]
         return list(zip(*split, strict=True))
 
@@ -92,7 +97,7 @@ class BatchReader:
         given = dict(zip(self._names(len(args), kwargs), args, strict=False)) | dict(kwargs)
         if len(given) < len(args) + len(kwargs):
             raise PlanError(
-                f"{len(args)} inputs by position and {sorted(kwargs)} were given but "
+                f"{len(args)} inputs by position and {sorted(kwargs)} were given: "
                 f"{self._expected()}"
             )
         return given
@@ -106,18 +111,22 @@ class BatchReader:
 
     def _in_order(self, given: Mapping[str, Any]) -> tuple[Tensor, ...]:
         names = [entry.target for entry in self.inputs]
-        if set(given) != set(names):
-            raise PlanError(f"inputs {sorted(given)} were given but {self._expected()}")
+        if missing := [name for name in names if name not in given]:
+            raise PlanError(f"{', '.join(map(repr, missing))} is missing: {self._expected()}")
+        if extra := sorted(set(given) - set(names)):
+            raise PlanError(f"{', '.join(map(repr, extra))} is not an input: {self._expected()}")
         for name in names:
             if not isinstance(given[name], Tensor):
                 raise PlanError(f"input {name!r} is a {type(given[name]).__name__}: give a tensor")
         return tuple(given[name] for name in names)
 
-    def _split(self, entry: BatchInput, value: Tensor) -> tuple[Tensor, ...]:
+    def _placed(self, entry: BatchInput, value: Tensor) -> Tensor:
         self._check(entry, value, ranks=self._mesh.dp)
         if value.is_floating_point():
             value = value.to(getattr(torch, entry.meta.dtype))
-        value = value.to(self._mesh.device, non_blocking=True)
+        return value.to(self._mesh.device, non_blocking=True)
+
+    def _split(self, entry: BatchInput, value: Tensor) -> tuple[Tensor, ...]:
         if not entry.meta.batch_dims:
             return (value,) * self.num_microbatches
         return value.chunk(self.num_microbatches, entry.meta.batch_dims[0])
@@ -148,7 +157,8 @@ class BatchReader:
             )
 
     def _expected(self) -> str:
-        return f"the model was planned for {[entry.target for entry in self.inputs]}: give those"
+        names = ", ".join(repr(entry.target) for entry in self.inputs)
+        return f"feed the inputs that the model was planned for, {names}"
 
 
 def _kind(dtype: torch.dtype) -> str:

@@ -10,6 +10,8 @@ from autoplan.search.pricing import Pricing
 from autoplan.search.problem import PAGE_BYTES
 
 _GIB = 2**30
+# Parts of the step are told when they differ by more than this fraction of the largest difference.
+_TOLD = 0.1
 _PARTS = {
     "compute": "compute_s",
     "exposed communication": "exposed_comm_s",
@@ -42,7 +44,7 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
 
 
 def _slower(pricing: Pricing, found: Found, best: Found) -> str:
-    """By how much, and which part of the step makes most of it."""
+    """By how much, and which parts of the step make it so."""
     if found == best:
         return "this plan"
     ours, theirs = step_times(pricing, best), step_times(pricing, found)

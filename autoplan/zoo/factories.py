@@ -64,7 +64,8 @@ def _subject(spec: str, parts: tuple[Any, ...], seq_len: int | None) -> ModelUnd
     if len(parts) == 1:
         if seq_len is None or not hasattr(parts[0], "lm_head"):
             raise PlanError(
-                f"the factory {spec} returned no example inputs; return (model, example_inputs)"
+                f"the factory {spec} returned no example inputs; return (model, example_inputs), "
+                "or give --seq-len if it is a causal language model with an lm_head"
             )
         return ModelUnderPlan(model=parts[0], example_inputs=token_inputs(seq_len), seq_len=seq_len)
     if not isinstance(parts[1], (tuple, dict)):

@@ -239,6 +239,21 @@ def test_a_failed_backward_is_never_added_to_the_next():
     run_ranks(fail_in_backward, 2)
 
 
+def feed_peers_alike_or_not(rank: int) -> None:
+    """Peers on tp may be fed equal copies; other rows, or the same in another order, are refused."""
+    cell = Cell(1, 2, 0)
+    pm, batch = parallel_net(cell), net_batch(BATCH, cell.dtype)
+    pm.train_step({name: value.clone() for name, value in batch.items()})
+    for own in (lambda value: value.roll(rank, 0), lambda value: value * (1 + rank)):
+        with pytest.raises(PlanError, match="2 ranks of data rank 0 are fed different batches"):
+            pm.train_step({**batch, "x": own(batch["x"])})
+    pm.train_step(batch)
+
+
+def test_tensor_parallel_peers_must_be_fed_alike():
+    run_ranks(feed_peers_alike_or_not, 2)
+
+
 def freeze(rank: int) -> None:
     for zero, num_microbatches in ((0, 1), (1, 2), (3, 2)):
         cell = Cell(2, 2, zero, num_microbatches)

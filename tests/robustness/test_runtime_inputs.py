@@ -35,11 +35,13 @@ def test_a_batch_of_another_size():
 
 
 def test_other_inputs():
-    expected = "but the model was planned for ['x', 'labels']"
-    assert expected in fed(lambda batch: {"x": batch["x"]})
-    assert expected in fed(lambda batch: batch | {"mask": batch["labels"]})
+    expected = "feed the inputs that the model was planned for, 'x', 'labels'"
+    missing = fed(lambda batch: {"x": batch["x"]})
+    assert missing == f"'labels' is missing: {expected}"
+    extra = fed(lambda batch: batch | {"mask": batch["labels"]})
+    assert extra == f"'mask' is not an input: {expected}"
     assert "3 inputs by position" in fed(lambda batch: (*batch.values(), batch["x"]))
-    assert expected in fed(lambda batch: batch["x"])
+    assert fed(lambda batch: batch["x"]) == missing
     assert "'labels' is a list" in fed(lambda batch: batch | {"labels": [1]})
 
 

@@ -94,3 +94,25 @@ def test_saved_plans_are_json(tmp_path: Path) -> None:
     autoplan.save_plan(plan, path)
     assert json.loads(path.read_text())["fingerprint"] == plan.fingerprint
     assert autoplan.load_plan(path) == plan
+
+
+def test_a_plan_that_cannot_run_says_so() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 8))
+    inputs = (torch.randn(2, 8), torch.randn(2, 8))
+    options = {"cluster": "cpu-gloo", "global_batch": 8, "loss_fn": torch.nn.functional.mse_loss}
+    (warning,) = autoplan.plan(model, inputs, **options).warnings
+    assert "dropout p=0.1" in warning
+    model[1].p = 0.0
+    assert autoplan.plan(model, inputs, **options).warnings == ()
+
+
+def test_tokens_follow_the_inputs_given() -> None:
+    options = {"cluster": "cpu-gloo", "gpus_per_node": 1, "global_batch": 2, "precision": "fp32"}
+    shapes = {"input_ids": (2, 64), "labels": (2, 64)}
+    plan = autoplan.plan("gpt2", inputs=shapes, **options)
+    assert plan.estimate.tokens_per_s == pytest.approx(64 * plan.estimate.samples_per_s)
+
+
+def test_an_optimizer_is_a_name() -> None:
+    with pytest.raises(autoplan.PlanError, match=r"optimizer .* is no name; choose from"):
+        planned(optimizer=torch.optim.AdamW)

@@ -1,0 +1,42 @@
+"""Notices when ranks that must work on the same samples are fed different ones.
+
+Ranks that differ in ``tp`` alone share every sample: each computes a part of the same operators.
+Fed different batches they would train on nonsense, with plausible losses and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autoplan.errors import PlanError
+from autoplan.runtime.mesh import RankMesh
+
+
+def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
+    """Compares this rank's inputs with those of its tensor-parallel peers, by one number each.
+
+    Raises:
+        PlanError: on all these ranks, when they differ.
+    """
+    if mesh.tp == 1 or not inputs:
+        return
+    own = torch.stack([_fingerprint(value) for value in inputs])
+    bounds = torch.cat([own, -own])
+    dist.all_reduce(bounds, dist.ReduceOp.MAX, group=mesh.group("tp"))
+    most, least = bounds[: len(own)], -bounds[len(own) :]
+    if not torch.equal(most, least):
+        raise PlanError(
+            f"the {mesh.tp} ranks of data rank {mesh.dp_rank} are fed different batches: feed them "
+            "the same, with DistributedSampler(num_replicas=pm.data_world, rank=pm.data_rank) or "
+            "pm.shard_batch"
+        )
+
+
+def _fingerprint(value: Tensor) -> Tensor:
+    """A number that changes with the values and with the order of the rows."""
+    rows = value.reshape(max(value.shape[:1], default=1), -1).sum(1, dtype=torch.float64)
+    return (rows.nan_to_num() * torch.arange(1, len(rows) + 1, device=rows.device)).sum()
