@@ -240,7 +240,7 @@ def test_a_failed_backward_is_never_added_to_the_next():
 
 
 def feed_peers_alike_or_not(rank: int) -> None:
-    """Peers on tp may be fed equal copies; other rows, or the same in another order, are refused."""
+    """Peers on tp may be fed equal copies, but no other rows, nor the same in another order."""
     cell = Cell(1, 2, 0)
     pm, batch = parallel_net(cell), net_batch(BATCH, cell.dtype)
     pm.train_step({name: value.clone() for name, value in batch.items()})
