@@ -121,17 +121,21 @@ def errors(rows: list[Row], on: Mapping[str, ClusterSpec]) -> list[float]:
     return sorted(abs(row.error(on)) for row in rows)
 
 
-def main() -> None:
-    """Prints the errors of each set, and what could not be priced."""
-    rows, unpriced = read()
-    on = clusters()
-    print("| set | rows | median | p90 | largest |\n|---|---|---|---|---|")
+def table(rows: list[Row], on: Mapping[str, ClusterSpec]) -> str:
+    """The errors of each set, in Markdown."""
+    lines = ["| set | rows | median | p90 | largest |", "|---|---|---|---|---|"]
     for name, members in by_set(rows):
         found = errors(members, on)
         shown = (statistics.median(found), found[len(found) * 9 // 10], found[-1])
         cells = " | ".join(f"{100 * error:.1f} %" for error in shown)
-        print(f"| {name} | {len(members)} | {cells} |")
-    print()
+        lines.append(f"| {name} | {len(members)} | {cells} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the errors of each set, and what could not be priced."""
+    rows, unpriced = read()
+    print(table(rows, clusters()))
     for hardware, reason in dict.fromkeys(unpriced):
         print(f"not priced: {hardware}: {reason}")
 

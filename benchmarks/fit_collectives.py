@@ -3,6 +3,7 @@
     python -m benchmarks.fit_collectives            # prints fitted values beside those of the files
     python -m benchmarks.fit_collectives --write    # puts them into hardware_profiles/data/links
     python -m benchmarks.fit_collectives --hold-out # errors of sets left out of their link's fit
+    python -m benchmarks.fit_collectives --table    # fitted constants of the files, for docs
 
 Each link has the constants that its measurements can tell, listed in ``FITS``; all others stay as
 their files say. The loss is the mean absolute logarithm of predicted over measured, so that a few
@@ -20,8 +21,11 @@ import argparse
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -223,12 +227,32 @@ def write(link: str, values: Mapping[str, float]) -> None:
     path.write_text(text)
 
 
+def in_file(link: str, names: Iterable[str]) -> dict[str, float]:
+    """The constants as the link's file has them."""
+    found = tomllib.loads((LINKS / f"{link}.toml").read_text())
+    return {name: reduce(getitem, name.split("."), found)["value"] for name in names}
+
+
+def table() -> str:
+    """The fitted constants of the files, in Markdown."""
+    lines = ["| link | constant | value | fitted on |", "|---|---|---|---|"]
+    for fit in FITS:
+        sets = ", ".join(fit.sets)
+        for name, value in in_file(fit.link, fit.constants).items():
+            lines.append(f"| {fit.link} | {name} | {value:g} | {sets} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Fits link after link, since those between nodes rest on those inside; prints, may write."""
     parser = argparse.ArgumentParser(description="Fit links to published collectives.")
     parser.add_argument("--write", action="store_true", help="write into the profiles")
     parser.add_argument("--hold-out", action="store_true", help="fit without each set in turn")
+    parser.add_argument("--table", action="store_true", help="list the constants of the files")
     wanted = parser.parse_args()
+    if wanted.table:
+        print(table())
+        return
     rows, _ = read()
     if wanted.hold_out:
         for fit in FITS:

@@ -5,7 +5,9 @@ import statistics
 import pytest
 
 from benchmarks.collective_rows import by_set, clusters, errors, read
-from benchmarks.fit_collectives import CARRIED, FITS, LINKS, fitted
+from benchmarks.collective_rows import table as errors_table
+from benchmarks.fit_collectives import CARRIED, FITS, LINKS, fitted, in_file
+from benchmarks.fit_collectives import table as constants_table
 
 ROWS, UNPRICED = read()
 ON = clusters()
@@ -71,7 +73,7 @@ def test_constants_taken_over_are_those_of_the_source(target, source, constants)
     assert in_file(target, constants) == in_file(source, constants)
 
 
-def in_file(link, constants):
-    lines = (LINKS / f"{link}.toml").read_text().splitlines()
-    values = dict(line.split(" = { value = ") for line in lines if "{ value = " in line)
-    return {name: float(values[name].split(",")[0]) for name in constants}
+def test_docs_have_the_constants_and_errors_of_today():
+    text = (LINKS.parents[2] / "docs" / "costs.md").read_text()
+    assert constants_table() in text
+    assert errors_table(ROWS, ON) in text
