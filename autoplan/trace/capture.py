@@ -28,7 +28,13 @@ from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
 from autoplan.trace.normalise import normalise_batch_means
-from autoplan.trace.placeholders import Placeholder, merge_tied, read_placeholders, tied_names
+from autoplan.trace.placeholders import (
+    Placeholder,
+    merge_tied,
+    own_path,
+    read_placeholders,
+    tied_names,
+)
 from autoplan.trace.program import LossFn, LossProgram, export_loss
 from autoplan.trace.regions import check_regions, find_regions
 from autoplan.trace.repeat_memo import BlockMemo, CannotFoldError
@@ -117,6 +123,7 @@ class _Trace:
     graph: fx.Graph
     placeholders: dict[str, Placeholder]
     tied: tuple[tuple[str, ...], ...]
+    modules: frozenset[str]
 
 
 def _folded(subject: _Subject, batches: Batches, call: Call) -> OpGraph:
@@ -124,11 +131,20 @@ def _folded(subject: _Subject, batches: Batches, call: Call) -> OpGraph:
     while True:
         try:
             traces = tuple(_trace(subject, batch, banned) for batch in batches)
-            return _assemble(traces, batches, call)
+            graph = _assemble(traces, batches, call)
+            _check_modules(graph, traces[0].modules)
+            return graph
         except CannotFoldError as error:
             if not error.group:
                 raise
             banned.add(error.group)
+
+
+def _check_modules(graph: OpGraph, modules: frozenset[str]) -> None:
+    """Blocks that share a part confuse export about the paths of what it copies."""
+    for node in graph.of_kind("call"):
+        if node.module not in modules:
+            raise CannotFoldError("", f"{node.name} lies in no module of the model")
 
 
 def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
@@ -148,6 +164,9 @@ def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
         graph=exported.graph,
         placeholders=read_placeholders(exported, subject.inputs, tied),
         tied=tied,
+        modules=frozenset(
+            own_path(path) for path, _ in program.named_modules(remove_duplicate=False)
+        ),
     )
 
 

@@ -128,6 +128,24 @@ def test_transformers_models_give_the_whole_trace(build, dtype):
     assert [len(blocks) for blocks in folded.kinds.values()] == [6]
 
 
+class SharingBlock(nn.Module):
+    def __init__(self, shared: nn.Linear):
+        super().__init__()
+        self.shared, self.own = shared, nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.own(self.shared(x).relu())
+
+
+def test_blocks_that_share_a_part_give_the_whole_trace():
+    shared = nn.Linear(8, 8)
+    model = nn.Sequential(nn.Linear(8, 8), *(SharingBlock(shared) for _ in range(5)))
+    example, loss_fn = (torch.randn(4, 8), torch.randn(4, 8)), nn.functional.mse_loss
+    folded = capture(model, example, loss_fn=loss_fn)
+    assert folded == capture(model, example, loss_fn=loss_fn, fold=False)
+    assert [block.path for block in folded.blocks] == ["2", "3", "4", "5"]
+
+
 def _subject(model, example):
     inputs = read_inputs(model, example, with_targets=False, batch_dims=None)
     return _Subject(model, inputs, None, None)
