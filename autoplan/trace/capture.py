@@ -153,7 +153,7 @@ def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
     tied = tied_names(program.model)
     memo = None if banned is None else BlockMemo(program, banned)
     tensors = subject.tensors(batch)
-    with assigned_numbers() as assigned, nullcontext() if memo is None else memo.active():
+    with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
         exported = export_loss(program, tensors)
     refuse_counting(assigned, lambda: program(*tensors))
     merge_tied(exported, tied)
@@ -183,6 +183,12 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGra
     loss = converter.output()
     nodes, names = named(live(converted, loss))
     output = Ref(names[loss.node], loss.index)
+    if not any(
+        node.outputs[output.index].requires_grad for node in nodes if node.name == output.node
+    ):
+        raise UnsupportedModelError(
+            "the loss depends on no parameter that is trained; check requires_grad and detach"
+        )
     tied = traces[0].tied
     return OpGraph(
         nodes=nodes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from typing import Any
 
 import torch
@@ -96,23 +97,52 @@ def refuse_python_random() -> Iterator[None]:
 
 Attribute = tuple[nn.Module, str]
 
+_OWN = frozenset(vars(nn.Module()))
+
+
+def _count(value: Any) -> object:
+    return len(value) if isinstance(value, (list, dict, set)) else value
+
 
 @contextmanager
-def assigned_numbers() -> Iterator[list[Attribute]]:
-    """Collects the attributes of modules to which the forward assigns a plain number."""
+def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
+    """Collects the attributes of modules to which the forward assigns a plain number, and the
+    containers whose length it changes."""
     original = nn.Module.__setattr__
     assigned: list[Attribute] = []
+    forward = program.forward
+
+    @wraps(forward)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        """Compares within the trace, after which export puts containers back."""
+        before = _lengths(program)
+        result = forward(*args, **kwargs)
+        after = _lengths(program)
+        assigned.extend(held for held, length in before.items() if after.get(held) != length)
+        return result
 
     def setattr_(module: nn.Module, name: str, value: Any) -> None:
         if type(value) in (int, float):
             assigned.append((module, name))
         original(module, name, value)
 
+    program.forward = watched
     nn.Module.__setattr__ = setattr_  # pyright: ignore
     try:
         yield assigned
     finally:
         nn.Module.__setattr__ = original
+        program.forward = forward
+
+
+def _lengths(program: nn.Module) -> dict[Attribute, int]:
+    """Lengths of the lists, dicts and sets that modules hold beside their parts."""
+    return {
+        (module, name): len(value)
+        for module in program.modules()
+        for name, value in vars(module).items()
+        if name not in _OWN and isinstance(value, (list, dict, set))
+    }
 
 
 def refuse_counting(assigned: Sequence[Attribute], call: Callable[[], object]) -> None:
@@ -129,7 +159,7 @@ def refuse_counting(assigned: Sequence[Attribute], call: Callable[[], object]) -
     with suppress(Exception), torch.no_grad():
         for _ in range(2):
             call()
-            values.append([getattr(module, name) for module, name in assigned])
+            values.append([_count(getattr(module, name)) for module, name in assigned])
     for (module, name), *seen in zip(assigned, *values, strict=True):
         if len(set(seen)) > 1:
             raise UnsupportedModelError(

@@ -16,7 +16,7 @@ class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
         self.register_buffer("average", torch.zeros(4))
-        self.calls, self.length = 0, 0
+        self.calls, self.length, self.seen = 0, 0, []
         self.function = function
 
     def forward(self, x):
@@ -34,6 +34,15 @@ def _counted(model, y):
     return y * model.calls
 
 
+def _growing(model, y):
+    model.seen.append(1)
+    return y * len(model.seen)
+
+
+def _frozen(model, y):
+    return y.detach()
+
+
 def _hooked(model, y):
     y.register_hook(lambda gradient: gradient * 2)
     return y
@@ -48,6 +57,8 @@ def _input_gradient(model, y):
 CASES = {
     "assigns to the buffer 'average' of Model": _assigned_buffer,
     "the forward of Model changes its attribute 'calls'": _counted,
+    "the forward of Model changes its attribute 'seen'": _growing,
+    "the loss depends on no parameter that is trained": _frozen,
     "hook on the gradient of a tensor": _hooked,
     "the number of arguments varies": lambda m, y: y + torch.cat([m.average] * len(y)).sum(),
     "as .data and": lambda m, y: y * y.data,
