@@ -52,8 +52,13 @@ def _slower(pricing: Pricing, found: Found, best: Found) -> str:
     if more < 5e-4:
         return "as fast"
     added = {name: getattr(theirs, part) - getattr(ours, part) for name, part in _PARTS.items()}
-    worst = max(added, key=lambda name: added[name])
-    return f"{more:.1%} slower: {_readable(added[worst])} more {worst}"
+    largest = max(added.values())
+    told = [
+        f"{_readable(abs(seconds))} {'more' if seconds > 0 else 'less'} {name}"
+        for name, seconds in sorted(added.items(), key=lambda item: -item[1])
+        if abs(seconds) > _TOLD * largest
+    ]
+    return f"{more:.1%} slower: {', '.join(told)}"
 
 
 def _readable(seconds: float) -> str:
