@@ -13,6 +13,7 @@ from typing import get_args
 
 from autoplan.errors import PlanError, ProfileError
 from autoplan.job import Job, ModelSource, Pins, Precision
+from autoplan.search.candidates import check_pins
 from cost_models.optimizers import OPTIMIZERS
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
@@ -65,7 +66,8 @@ def make_job(
 
     Raises:
         ProfileError: the cluster's profile is unknown or malformed.
-        PlanError: more devices than the cluster has, or a value that makes no sense.
+        PlanError: more devices than the cluster has, a value that makes no sense, or pins that
+            hold for no model.
     """
     profile = load_cluster(cluster)
     devices = profile.gpus_per_node if gpus_per_node is None else gpus_per_node
@@ -77,7 +79,7 @@ def make_job(
         raise PlanError(f"global batch {global_batch}: give at most {LARGEST_BATCH} samples a step")
     _check_known("precision", precision, get_args(Precision))
     _check_known("optimizer", optimizer, OPTIMIZERS)
-    return Job(
+    job = Job(
         model=source,
         cluster=cluster,
         nodes=nodes,
@@ -87,6 +89,8 @@ def make_job(
         optimizer=optimizer,
         pins=pins,
     )
+    check_pins(job)
+    return job
 
 
 def _check_range(what: str, value: int, most: int, cluster: str) -> None:

@@ -45,7 +45,7 @@ def enumerate_candidates(
     Raises:
         PlanError: when a pin cannot hold or no candidate is left.
     """
-    _check_pins(job)
+    check_pins(job)
     found = []
     for tp in admissible_tp(graph, job, strategies_of):
         dp = job.world_size // tp
@@ -94,31 +94,12 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(d for d in range(1, number + 1) if number % d == 0)
 
 
-def _heavy_nodes(graph: OpGraph) -> tuple[OpNode, ...]:
-    """Nodes with more than ``HEAVY_SHARE`` of the work, corresponding ones of blocks as one."""
-    total = sum(node.flops for node in graph.nodes)
-    copies = {
-        name for blocks in graph.kinds.values() for block in blocks[1:] for name in block.nodes
-    }
-    weight = {name: len(graph.kinds[block.kind]) for name, block in graph.block_of.items()}
-    return tuple(
-        node
-        for node in graph.nodes
-        if node.name not in copies and node.flops * weight.get(node.name, 1) > HEAVY_SHARE * total
-    )
+def check_pins(job: Job) -> None:
+    """Refuses pins that hold for no model.
 
-
-def _obstacle(heavy: Iterable[OpNode], tp: int, strategies_of: StrategiesOf) -> OpNode | None:
-    """The first heavy node that no strategy splits over ``tp`` ranks."""
-    if tp == 1:
-        return None
-    for node in heavy:
-        if not any(strategy.splits_work for strategy in strategies_of(node, tp)):
-            return node
-    return None
-
-
-def _check_pins(job: Job) -> None:
+    Raises:
+        PlanError: saying which values would hold.
+    """
     pins, world = job.pins, job.world_size
     names = {"pp": "pipeline", "cp": "context", "ep": "expert"}
     for axis, word in names.items():
@@ -149,6 +130,30 @@ def _check_pins(job: Job) -> None:
     stages = tuple(stage.stage for stage in ZERO_STAGES)
     if pins.zero is not None and pins.zero not in stages:
         raise PlanError(f"zero={pins.zero} is not a ZeRO stage; zero can be {_listed(stages)}")
+
+
+def _heavy_nodes(graph: OpGraph) -> tuple[OpNode, ...]:
+    """Nodes with more than ``HEAVY_SHARE`` of the work, corresponding ones of blocks as one."""
+    total = sum(node.flops for node in graph.nodes)
+    copies = {
+        name for blocks in graph.kinds.values() for block in blocks[1:] for name in block.nodes
+    }
+    weight = {name: len(graph.kinds[block.kind]) for name, block in graph.block_of.items()}
+    return tuple(
+        node
+        for node in graph.nodes
+        if node.name not in copies and node.flops * weight.get(node.name, 1) > HEAVY_SHARE * total
+    )
+
+
+def _obstacle(heavy: Iterable[OpNode], tp: int, strategies_of: StrategiesOf) -> OpNode | None:
+    """The first heavy node that no strategy splits over ``tp`` ranks."""
+    if tp == 1:
+        return None
+    for node in heavy:
+        if not any(strategy.splits_work for strategy in strategies_of(node, tp)):
+            return node
+    return None
 
 
 def _batch_allows(job: Job, dp: int, mixing: tuple[str, ...]) -> bool:
