@@ -1,0 +1,108 @@
+"""How a published run was set up: the model, the mesh, and what the framework is known to do.
+
+A ``Framework`` holds features that its documentation or source states, never a fitted figure of
+one paper. What a row of measurements leaves open takes the framework's default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autoplan.validation.transformer import Transformer
+
+Recompute = Literal["none", "attention", "operators", "block"]
+AttentionKernel = Literal["flash", "scores"]
+Pointwise = Literal["eager", "fused", "compiled"]
+Tuning = Literal["all", "lora", "adapter", "adapter-v2"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Framework:
+    """What a framework does for every model.
+
+    Attributes:
+        weight_bytes: of a weight that compute reads, kept through the step.
+        master_bytes: of the copy that the optimizer updates; 0 where it is the weight itself.
+        gradient_bytes: of a gradient kept between microbatches.
+        reduced_bytes: of a gradient sent between data-parallel ranks.
+        gathered_bytes: of a weight sent in a gather (ZeRO).
+        overlaps_reductions, overlaps_gathers: data-parallel messages run beside compute.
+        overlaps_tensor_parallel: tensor-parallel messages run beside the products they belong to.
+        overlaps_sends: pipeline messages run beside compute.
+        fuses_weight_gradients: products of weight gradients add to the kept gradient themselves.
+        pointwise: how memory-bound operators run: each its own kernel, hand-written fusions
+            (bias and activation; bias, dropout and residual; masked softmax), or a compiler's.
+        dropout: attention and hidden dropout are on in pretraining.
+        gathers_p2p: pipeline messages are split over the tensor-parallel ranks and gathered again.
+    """
+
+    name: str
+    weight_bytes: int
+    master_bytes: int
+    gradient_bytes: int
+    reduced_bytes: int
+    gathered_bytes: int
+    overlaps_reductions: bool
+    overlaps_gathers: bool
+    overlaps_tensor_parallel: bool
+    overlaps_sends: bool
+    fuses_weight_gradients: bool
+    pointwise: Pointwise
+    dropout: bool
+    gathers_p2p: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """One run.
+
+    Attributes:
+        device, cluster: names in ``hardware_profiles``.
+        microbatch: sequences of one microbatch of one data-parallel rank.
+        microbatches: of one rank in one step.
+        virtual_stages: model chunks of one pipeline rank (interleaving).
+        sequence_parallel: norms and residuals are split over ``tp`` along the sequence.
+        recompute: ``attention`` (the attention core: Megatron's selective), ``operators`` (every
+            second product and all cheap operators: torchtitan's selective), ``block`` (full).
+        attention: ``scores`` writes them to memory (masked softmax between two products).
+        compute_dtype: of the products of linear layers.
+        tuning: which weights learn.
+        quantised: frozen weights are held in 4 bits.
+        layer_only: the time of one layer, no embedding, head or optimizer;
+            ``forward_only``: without its backward.
+    """
+
+    model: Transformer
+    framework: Framework
+    cluster: str
+    gpus: int
+    gpus_per_node: int
+    seq_len: int
+    microbatch: int
+    microbatches: int
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    virtual_stages: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    recompute: Recompute = "none"
+    attention: AttentionKernel = "flash"
+    compute_dtype: str = "bfloat16"
+    optimizer: str = "adamw"
+    tuning: Tuning = "all"
+    quantised: bool = False
+    layer_only: bool = False
+    forward_only: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Of one microbatch on one rank, the sequence split over ``cp``."""
+        return self.microbatch * self.seq_len // self.cp
+
+    @property
+    def global_batch(self) -> int:
+        return self.microbatch * self.microbatches * self.dp
