@@ -35,6 +35,8 @@ class Framework:
             (bias and activation; bias, dropout and residual; masked softmax), or a compiler's.
         dropout: attention and hidden dropout are on in pretraining.
         gathers_p2p: pipeline messages are split over the tensor-parallel ranks and gathered again.
+        fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
+        host_s: what the host needs to start one kernel, the framework's own Python included.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Framework:
     pointwise: Pointwise
     dropout: bool
     gathers_p2p: bool
+    fuses_optimizer: bool = True
+    host_s: float = 8e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +91,7 @@ class Setup:
     cp: int = 1
     ep: int = 1
     virtual_stages: int = 1
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
     zero: int = 0
     sequence_parallel: bool = False
     recompute: Recompute = "none"

@@ -1,0 +1,110 @@
+"""The two blocks of every layer: attention and feed-forward, each with norm and residual."""
+
+from __future__ import annotations
+
+from autoplan.validation import pointwise
+from autoplan.validation.attention_core import attention_core, local_heads
+from autoplan.validation.passes import (
+    ACTIVATION_BYTES,
+    NOTHING,
+    Linear,
+    Message,
+    Part,
+    Pass,
+    streaming,
+)
+from autoplan.validation.setup import Setup
+from autoplan.validation.tensor_parallel import entry_and_exit, residual_tokens
+
+
+def attention_block(setup: Setup) -> Part:
+    """One layer's attention block for one microbatch on one rank."""
+    heads, kv_heads = local_heads(setup)
+    width, kv_width = heads * setup.model.head_dim, kv_heads * setup.model.head_dim
+    hidden = setup.model.hidden
+    return (
+        _norm(setup)
+        + _linear(Linear(setup, setup.tokens, hidden, width + 2 * kv_width))
+        + _rotary(setup, width + kv_width)
+        + attention_core(setup)
+        + _linear(Linear(setup, setup.tokens, width, hidden))
+        + entry_and_exit(setup)
+        + _residual(setup)
+    )
+
+
+def feed_forward_block(setup: Setup) -> Part:
+    """One layer's feed-forward block for one microbatch on one rank."""
+    inner = _experts(setup) if setup.model.experts else _dense(setup)
+    return _norm(setup) + inner + entry_and_exit(setup) + _residual(setup)
+
+
+def _dense(setup: Setup) -> Part:
+    model = setup.model
+    return _two_products(setup, setup.tokens, model.ffn // setup.tp, copies=1)
+
+
+def _experts(setup: Setup) -> Part:
+    """Router, exchange of tokens, this rank's experts with equal shares, exchange back."""
+    model = setup.model
+    experts = model.experts // setup.ep
+    routed = setup.tokens * model.experts_per_token
+    router = _linear(Linear(setup, setup.tokens, model.hidden, model.experts))
+    permute = 2 * ACTIVATION_BYTES * routed * model.hidden
+    moved = Pass(kernels=(streaming(2 * permute, 1.0, 2),))
+    inner = _two_products(
+        setup, max(1, routed // experts), model.expert_ffn // setup.tp, copies=experts
+    )
+    return router + Part(forward=moved, inputs=moved) + _exchange(setup, routed) + inner
+
+
+def _exchange(setup: Setup, routed: int) -> Part:
+    if setup.ep == 1:
+        return Part(forward=NOTHING, inputs=NOTHING)
+    nbytes = routed * setup.model.hidden * ACTIVATION_BYTES
+    both_ways = Pass(messages=2 * (Message(kind="all_to_all", nbytes=nbytes, axis="ep"),))
+    return Part(forward=both_ways, inputs=both_ways)
+
+
+def _two_products(setup: Setup, tokens: int, ffn: int, *, copies: int) -> Part:
+    hidden, moved = setup.model.hidden, pointwise.activation(setup)
+    elements = copies * tokens * ffn
+    into = Linear(setup, tokens, hidden, ffn * (2 if setup.model.gated else 1), copies)
+    between = Part(
+        forward=Pass(kernels=(streaming(elements, moved.forward, moved.kernels),)),
+        inputs=Pass(kernels=(streaming(elements, moved.backward, moved.kernels),)),
+    )
+    return _linear(into) + between + _linear(Linear(setup, tokens, ffn, hidden, copies))
+
+
+def _linear(product: Linear) -> Part:
+    return Part(
+        forward=Pass(kernels=product.forward()),
+        inputs=Pass(kernels=product.inputs_backward()),
+        weights=Pass(kernels=product.weights_backward()),
+    )
+
+
+def _norm(setup: Setup) -> Part:
+    return _between_blocks(setup, pointwise.norm(setup))
+
+
+def _residual(setup: Setup) -> Part:
+    return _between_blocks(setup, pointwise.residual(setup))
+
+
+def _rotary(setup: Setup, width: int) -> Part:
+    if not setup.model.rotary:
+        return Part(forward=NOTHING, inputs=NOTHING)
+    return _pointwise(setup.tokens * width, pointwise.rotary(setup))
+
+
+def _between_blocks(setup: Setup, moved: pointwise.Moved) -> Part:
+    return _pointwise(residual_tokens(setup) * setup.model.hidden, moved)
+
+
+def _pointwise(elements: int, moved: pointwise.Moved) -> Part:
+    return Part(
+        forward=Pass(kernels=(streaming(elements, moved.forward, moved.kernels),)),
+        inputs=Pass(kernels=(streaming(elements, moved.backward, moved.kernels),)),
+    )

@@ -1,0 +1,85 @@
+"""What data-parallel messages add to a chunk's passes, by how the framework exchanges weights.
+
+- Every pass: ZeRO 2 and 3 without a pipeline gather each layer's weights before its forward (3:
+  before its backward too) and scatter its gradients after its backward, each beside the compute of
+  a neighbouring layer. The first gather and the last scatter have nothing to run beside.
+- Once a step: gradients are summed (ZeRO 0) or scattered and the updated weights gathered. Where the
+  framework overlaps, in buckets beside the last microbatch's backward and the first one's forward;
+  else after the last backward. Pipelines with ZeRO 2 and 3 also keep weights gathered and gradients
+  whole through the step, as torch's stages do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.validation.clock import Clock, Spent
+from autoplan.validation.stages import Chunk
+from cost_models.overlap import exposed_s
+
+BUCKETS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """Seconds that messages add to each microbatch's passes, and once a step."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    once_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """Seconds of one layer, and of the whole chunk, that messages may run beside."""
+
+    layer_forward_s: float
+    layer_backward_s: float
+    forward_s: float
+    backward_s: float
+
+
+def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
+    """Seconds that the exchange of a chunk's weights and gradients adds."""
+    setup = clock.setup
+    if setup.dp * setup.cp == 1 or setup.tuning != "all":
+        return Exchange()
+    if setup.zero >= 2 and setup.pp == 1:
+        return _every_pass(clock, chunk, weights, beside)
+    return _once(clock, weights, beside)
+
+
+def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
+    framework, efficiency = clock.setup.framework, clock.cluster.overlap_efficiency
+    units = chunk.layers + 1
+    unit = weights / units
+    gather_s = clock.data_parallel_s("all_gather", unit * framework.gathered_bytes)
+    scatter_s = clock.data_parallel_s("reduce_scatter", unit * framework.reduced_bytes)
+    again_s = gather_s if clock.setup.zero == 3 else 0.0
+    return Exchange(
+        forward_s=gather_s + units * exposed_s(gather_s, beside.layer_forward_s, efficiency),
+        backward_s=scatter_s
+        + units * exposed_s(again_s + scatter_s, beside.layer_backward_s, efficiency),
+    )
+
+
+def _once(clock: Clock, weights: float, beside: Beside) -> Exchange:
+    framework = clock.setup.framework
+    if clock.setup.zero == 0:
+        summed_s = clock.data_parallel_s("all_reduce", weights * framework.reduced_bytes)
+        overlaps = framework.overlaps_reductions
+        return Exchange(once_s=_shown(clock, summed_s, beside.backward_s, overlaps))
+    scattered_s = clock.data_parallel_s("reduce_scatter", weights * framework.reduced_bytes)
+    gathered_s = clock.data_parallel_s("all_gather", weights * framework.gathered_bytes)
+    return Exchange(
+        once_s=_shown(clock, scattered_s, beside.backward_s, framework.overlaps_reductions)
+        + _shown(clock, gathered_s, beside.forward_s, framework.overlaps_gathers)
+    )
+
+
+def _shown(clock: Clock, message_s: float, beside_s: float, overlaps: bool) -> float:
+    """The last bucket of gradients (the first of weights) always shows."""
+    if not overlaps:
+        return message_s
+    bucket_s = message_s / BUCKETS
+    return bucket_s + exposed_s(message_s - bucket_s, beside_s, clock.cluster.overlap_efficiency)

@@ -1,0 +1,72 @@
+"""Device memory that memory-bound operators move, per element, by how they are fused.
+
+``eager`` runs every operator of PyTorch as its own kernel, ``fused`` the hand-written kernels of
+Megatron-LM and Transformer Engine (bias and activation; bias, dropout and residual; norms; rotary),
+``compiled`` what TorchInductor makes of them: one kernel from product to product. Activations have
+two bytes, masks one; a sum that must be exact runs in four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.validation.setup import Setup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moved:
+    """Bytes per element of one operator's kernels, and how many kernels that is."""
+
+    forward: float
+    backward: float
+    kernels: int = 1
+
+
+def norm(setup: Setup) -> Moved:
+    """LayerNorm is one kernel everywhere; RMSNorm in eager PyTorch is six, in fp32."""
+    if setup.framework.pointwise == "eager" and not setup.model.biases:
+        return Moved(forward=36, backward=60, kernels=7)
+    return Moved(forward=4, backward=6)
+
+
+def residual(setup: Setup) -> Moved:
+    """Dropout and the sum with the residual; backward also sums the two gradients of the fork."""
+    dropout, pointwise = setup.framework.dropout, setup.framework.pointwise
+    if not dropout:
+        return Moved(forward=6 if pointwise != "compiled" else 4, backward=6)
+    if pointwise == "eager":
+        return Moved(forward=5 + 6, backward=5 + 6, kernels=2)
+    return Moved(forward=7, backward=5 + 6)
+
+
+def activation(setup: Setup) -> Moved:
+    """GELU per element of its input, or SwiGLU per element of one of its two inputs."""
+    eager = setup.framework.pointwise == "eager"
+    if setup.model.gated:
+        return Moved(forward=10, backward=18, kernels=3) if eager else Moved(forward=6, backward=10)
+    return Moved(forward=4, backward=6)
+
+
+def rotary(setup: Setup) -> Moved:
+    """Per element of queries and keys."""
+    if setup.framework.pointwise == "eager":
+        return Moved(forward=20, backward=20, kernels=4)
+    return Moved(forward=4, backward=4)
+
+
+def softmax(setup: Setup) -> Moved:
+    """Masked softmax over written scores, per score; the fused causal kernel reads half of them."""
+    if setup.framework.pointwise == "eager":
+        return Moved(forward=2 + 2 + 4 + 4, backward=2 + 4 + 4 + 2, kernels=3)
+    return Moved(forward=3, backward=4)
+
+
+def score_dropout(setup: Setup) -> Moved:
+    return Moved(forward=5, backward=5) if setup.framework.dropout else Moved(forward=0, backward=0)
+
+
+def cross_entropy(setup: Setup) -> Moved:
+    """Per logit: to fp32, log-softmax and back; fused kernels keep to the logits themselves."""
+    by_pointwise = {"eager": (14, 14), "fused": (26, 14), "compiled": (8, 6)}
+    forward, backward = by_pointwise[setup.framework.pointwise]
+    return Moved(forward=forward, backward=backward, kernels=4)

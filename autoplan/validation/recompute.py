@@ -1,0 +1,44 @@
+"""Which kernels and messages of the forward run a second time within the backward.
+
+``block`` keeps a layer's input and runs the layer again, except for its last product and what
+follows it: their results are not needed. ``attention`` runs the attention core again (Korthikanti
+et al. 2022, section 5). ``operators`` keeps attention and every second product (torchtitan's
+selective policy) and runs the rest again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoplan.validation.attention_core import attention_core
+from autoplan.validation.passes import NOTHING, Part, Pass
+from autoplan.validation.setup import Setup
+from cost_models.work import FlashAttention, Gemm
+
+
+def with_recompute(setup: Setup, layer: Part) -> Part:
+    """The layer with what it runs again."""
+    return replace(layer, again=_again(setup, layer.forward))
+
+
+def _again(setup: Setup, forward: Pass) -> Pass:
+    if setup.recompute == "block":
+        return forward
+    if setup.recompute == "attention":
+        return attention_core(setup).forward if setup.attention == "scores" else NOTHING
+    if setup.recompute == "operators":
+        return _all_but_saved(forward)
+    return NOTHING
+
+
+def _all_but_saved(forward: Pass) -> Pass:
+    kernels = []
+    products = 0
+    for kernel in forward.kernels:
+        if isinstance(kernel, Gemm):
+            products += 1
+            if products % 2 == 0:
+                continue
+        if not isinstance(kernel, FlashAttention):
+            kernels.append(kernel)
+    return Pass(kernels=tuple(kernels))

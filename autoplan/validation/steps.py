@@ -1,0 +1,148 @@
+"""Predicted seconds of one training step of a setup.
+
+Layers are priced kernel by kernel and message by message, chunks of layers go through the
+schedule's simulation, gradients are exchanged as the framework does it, and the optimizer follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.validation.blocks import attention_block, feed_forward_block
+from autoplan.validation.clock import Clock, Spent
+from autoplan.validation.data_parallel import Beside, Exchange, exchange
+from autoplan.validation.ends import embedding, head
+from autoplan.validation.optimizer_step import optimizer_s
+from autoplan.validation.passes import NOTHING, Part
+from autoplan.validation.recompute import with_recompute
+from autoplan.validation.setup import Setup
+from autoplan.validation.stages import Chunk, chunks, weights_of
+from cost_models.pipeline import StageTimes, simulate
+from hardware_profiles.load import load
+from hardware_profiles.spec import ClusterSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTime:
+    """``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s`` on the slowest rank."""
+
+    step_s: float
+    compute_s: float
+    exposed_comm_s: float
+    bubble_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Costs:
+    """Seconds of one chunk for one microbatch, and its weights on one rank."""
+
+    forward: Spent
+    backward: Spent
+    weights: Spent
+    exchange: Exchange
+    parameters: float
+
+
+def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
+    """Seconds of one step.
+
+    Args:
+        setup: the run.
+        cluster: profile to use instead of the one the setup names.
+    """
+    clock = Clock(setup, cluster or load(setup.cluster))
+    if setup.layer_only:
+        return _layer_alone(clock)
+    layer = _layer(setup)
+    known = {chunk: _chunk_costs(clock, chunk, layer) for chunk in set(chunks(setup))}
+    costs = [known[chunk] for chunk in chunks(setup)]
+    by_rank = [costs[rank :: setup.pp] for rank in range(setup.pp)]
+    pipeline = simulate(
+        setup.schedule,
+        [_stage_times(each) for each in costs],
+        setup.microbatches,
+        setup.pp,
+        send_s=clock.stage_send_s() if setup.pp > 1 else 0.0,
+        blocking_sends=not setup.framework.overlaps_sends,
+    )
+    once_s = [sum(each.exchange.once_s for each in held) for held in by_rank]
+    ends_s = [end + once for end, once in zip(pipeline.rank_end_s, once_s, strict=True)]
+    slowest = max(range(setup.pp), key=ends_s.__getitem__)
+    updated_s = max(optimizer_s(clock, sum(c.parameters for c in held)) for held in by_rank)
+    compute_s = setup.microbatches * sum(_compute_s(each) for each in by_rank[slowest])
+    exposed_s = setup.microbatches * sum(_exposed_s(each) for each in by_rank[slowest])
+    return StepTime(
+        step_s=ends_s[slowest] + updated_s,
+        compute_s=compute_s,
+        exposed_comm_s=exposed_s + once_s[slowest],
+        bubble_s=max(0.0, pipeline.rank_end_s[slowest] - compute_s - exposed_s),
+        optimizer_s=updated_s,
+    )
+
+
+def _layer(setup: Setup) -> Part:
+    return with_recompute(setup, attention_block(setup) + feed_forward_block(setup))
+
+
+def _layer_alone(clock: Clock) -> StepTime:
+    layer = _layer(clock.setup)
+    spent = _passes(clock, layer)
+    total = spent[0] if clock.setup.forward_only else spent[0] + spent[1] + spent[2]
+    return StepTime(
+        step_s=total.total_s,
+        compute_s=total.compute_s,
+        exposed_comm_s=total.exposed_comm_s,
+        bubble_s=0.0,
+        optimizer_s=0.0,
+    )
+
+
+def _passes(clock: Clock, part: Part) -> tuple[Spent, Spent, Spent]:
+    """Forward, backward (with what is recomputed) and weights' gradients."""
+    weights = clock.spent(part.weights)
+    backward = clock.spent(part.again) + clock.spent(part.inputs, beside_s=weights.compute_s)
+    return clock.spent(part.forward), backward, weights
+
+
+def _chunk_costs(clock: Clock, chunk: Chunk, layer: Part) -> _Costs:
+    setup = clock.setup
+    per_layer = _passes(clock, layer)
+    empty = Part(forward=NOTHING, inputs=NOTHING)
+    ends = (embedding(setup) if chunk.embedding else empty) + (head(setup) if chunk.head else empty)
+    forward, backward, weights = (
+        one.times(chunk.layers) + end
+        for one, end in zip(per_layer, _passes(clock, ends), strict=True)
+    )
+    parameters = weights_of(setup, chunk)
+    beside = Beside(
+        layer_forward_s=per_layer[0].compute_s,
+        layer_backward_s=per_layer[1].compute_s + per_layer[2].compute_s,
+        forward_s=forward.compute_s,
+        backward_s=backward.compute_s + weights.compute_s,
+    )
+    return _Costs(
+        forward=forward,
+        backward=backward,
+        weights=weights,
+        exchange=exchange(clock, chunk, parameters, beside),
+        parameters=parameters,
+    )
+
+
+def _stage_times(costs: _Costs) -> StageTimes:
+    return StageTimes(
+        forward_s=costs.forward.total_s + costs.exchange.forward_s,
+        backward_input_s=costs.backward.total_s + costs.exchange.backward_s,
+        backward_weight_s=costs.weights.total_s,
+    )
+
+
+def _compute_s(costs: _Costs) -> float:
+    return costs.forward.compute_s + costs.backward.compute_s + costs.weights.compute_s
+
+
+def _exposed_s(costs: _Costs) -> float:
+    passes = (costs.forward, costs.backward, costs.weights)
+    messages_s = sum(each.exposed_comm_s for each in passes)
+    return messages_s + costs.exchange.forward_s + costs.exchange.backward_s

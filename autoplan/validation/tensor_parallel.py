@@ -1,0 +1,41 @@
+"""Messages around a pair of products split by columns, then by rows (Megatron's blocks).
+
+Without sequence parallelism a block sums its output forward and its input's gradient backward (g
+and f of Shoeybi et al. 2019). With it, each sum is a reduce-scatter and each entry a gather, and
+the backward gathers the input once more for the weights' gradients (Korthikanti et al. 2022,
+section 4.2.2). Sums of gradients run beside the product of the weights' gradients.
+"""
+
+from __future__ import annotations
+
+from autoplan.validation.passes import ACTIVATION_BYTES, NOTHING, Message, Part, Pass
+from autoplan.validation.setup import Setup
+
+
+def residual_tokens(setup: Setup) -> int:
+    """Tokens of a rank between blocks."""
+    return setup.tokens // setup.tp if setup.sequence_parallel else setup.tokens
+
+
+def entry_and_exit(setup: Setup) -> Part:
+    """Messages of one block over ``tp``."""
+    if setup.tp == 1:
+        return Part(forward=NOTHING, inputs=NOTHING)
+    nbytes = setup.tokens * setup.model.hidden * ACTIVATION_BYTES
+    beside = setup.framework.overlaps_tensor_parallel
+    if not setup.sequence_parallel:
+        total = Message(kind="all_reduce", nbytes=nbytes, axis="tp", beside=beside)
+        hidden = Message(kind="all_reduce", nbytes=nbytes, axis="tp", beside=True)
+        return Part(forward=Pass(messages=(total,)), inputs=Pass(messages=(hidden,)))
+    gather = Message(kind="all_gather", nbytes=nbytes, axis="tp", beside=beside)
+    scatter = Message(kind="reduce_scatter", nbytes=nbytes, axis="tp", beside=beside)
+    return Part(
+        forward=Pass(messages=(gather, scatter)),
+        inputs=Pass(
+            messages=(
+                gather,
+                Message(kind="reduce_scatter", nbytes=nbytes, axis="tp", beside=True),
+                Message(kind="all_gather", nbytes=nbytes, axis="tp", beside=True),
+            )
+        ),
+    )
