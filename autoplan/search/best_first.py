@@ -33,11 +33,12 @@ from autoplan.search.bounds import (
 )
 from autoplan.search.candidates import Candidate
 from autoplan.search.found import Found
-from autoplan.search.ilp import RELATIVE_GAP, solve
+from autoplan.search.ilp import RELATIVE_GAP
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import Problem, Solution, memory_of, time_of
 from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
 from autoplan.search.relaxations import least_increase, operators_only
+from autoplan.search.solver import solve
 
 TOLERANCE = RELATIVE_GAP
 

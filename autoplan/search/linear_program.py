@@ -1,16 +1,18 @@
 """A linear or mixed-integer program as lists of numbers, handed to HiGHS through OR-Tools MathOpt.
 
 Variables are numbered from zero, all of them non-negative. HiGHS is deterministic here; its number
-of threads cannot be set through MathOpt.
+of threads cannot be set through MathOpt. OR-Tools takes long to import, and many plans need no
+program, so the first program that is solved imports it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ortools.math_opt import model_pb2
-from ortools.math_opt.python import mathopt
+if TYPE_CHECKING:
+    from ortools.math_opt.model_pb2 import ModelProto
 
 Terms = Iterable[tuple[float, int]]
 
@@ -49,6 +51,8 @@ class LinearProgram:
         Raises:
             RuntimeError: the solver gave up.
         """
+        from ortools.math_opt.python import mathopt
+
         model = mathopt.Model.from_model_proto(self._proto())
         params = mathopt.SolveParameters(relative_gap_tolerance=relative_gap)
         result = mathopt.solve(model, mathopt.SolverType.HIGHS, params=params)
@@ -60,8 +64,10 @@ class LinearProgram:
         values = result.variable_values(list(model.variables()))
         return values, result.termination.objective_bounds.dual_bound
 
-    def _proto(self) -> model_pb2.ModelProto:
-        proto = model_pb2.ModelProto()
+    def _proto(self) -> ModelProto:
+        from ortools.math_opt.model_pb2 import ModelProto
+
+        proto = ModelProto()
         count = len(self.cost)
         proto.variables.ids.extend(range(count))
         proto.variables.lower_bounds.extend(self._lower)

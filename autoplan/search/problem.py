@@ -158,11 +158,17 @@ def used_pairs(tensor: Tensor, choices: Sequence[int]) -> set[tuple[int, int]]:
 
 def exposed_of(overlap: Overlap, choices: Sequence[int]) -> float:
     """Seconds of an overlap's messages that no compute hides."""
+    messages, window = overlap_sums(overlap, choices)
+    return max(overlap.floor * messages, messages - window)
+
+
+def overlap_sums(overlap: Overlap, choices: Sequence[int]) -> tuple[float, float]:
+    """Seconds of an overlap's messages, and of the compute that can hide them."""
     messages = overlap.fixed_messages_s
     messages += sum(times[choices[node]] for node, times in overlap.messages_s)
     window = overlap.fixed_window_s
     window += sum(times[choices[node]] for node, times in overlap.window_s)
-    return max(overlap.floor * messages, messages - window)
+    return messages, window
 
 
 def memory_of(problem: Problem, choices: Sequence[int]) -> int:

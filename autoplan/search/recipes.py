@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from autoplan.job import Job
 from autoplan.search.best_first import BestFirst, Found
 from autoplan.search.candidates import Candidate
-from autoplan.search.ilp import solve
+from autoplan.search.solver import solve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
