@@ -22,7 +22,7 @@ import math
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.collective_rows import Row, clusters, errors, read
+from benchmarks.pattern_search import pattern_search
 from hardware_profiles.spec import ClusterSpec, LinkSpec
 
 LINKS = Path(__file__).parents[1] / "hardware_profiles" / "data" / "links"
@@ -173,7 +174,7 @@ def fitted(fit: Fit, rows: list[Row], on: Mapping[str, ClusterSpec]) -> dict[str
 
     random = np.random.default_rng(SEED)
     starts = [start] + [start + random.normal(0, 0.3, len(start)) for _ in range(RESTARTS)]
-    found = [_pattern_search(objective, np.minimum(point, top), top, random) for point in starts]
+    found = [pattern_search(objective, np.minimum(point, top), top, random) for point in starts]
     best = min(found, key=objective)
     return {
         name: float(f"{value:.3g}")
@@ -191,29 +192,6 @@ def _highest(name: str) -> float:
     if name.endswith("_s"):
         return math.inf
     return _TOPS[name.split(".")[1]] if name.startswith("protocols") else 1.0
-
-
-def _pattern_search(
-    objective: Callable[[np.ndarray], float],
-    point: np.ndarray,
-    top: np.ndarray,
-    random: np.random.Generator,
-) -> np.ndarray:
-    """Descends along axes and random directions, with halving steps; stays at or below ``top``."""
-    lowest, step = objective(point), 0.4
-    while step > 0.004:
-        axes = np.eye(len(point))
-        mixed = random.standard_normal((len(point), len(point)))
-        mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
-        before = lowest
-        for direction in np.concatenate([axes, -axes, mixed, -mixed]):
-            trial = np.minimum(point + step * direction, top)
-            value = objective(trial)
-            if value < lowest:
-                lowest, point = value, trial
-        if lowest > before * 0.999:
-            step /= 2
-    return point
 
 
 def write(link: str, values: Mapping[str, float]) -> None:

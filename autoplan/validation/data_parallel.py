@@ -3,7 +3,7 @@
 - Every pass: ZeRO 2 and 3 without a pipeline gather each layer's weights before its forward (3:
   before its backward too) and scatter its gradients after its backward, each beside the compute of
   a neighbouring layer. The first gather and the last scatter have nothing to run beside.
-- Once a step: gradients are summed (ZeRO 0) or scattered and the updated weights gathered. Where the
+- Once a step: gradients are summed (ZeRO 0) or scattered, and updated weights gathered. Where the
   framework overlaps, in buckets beside the last microbatch's backward and the first one's forward;
   else after the last backward. Pipelines with ZeRO 2 and 3 also keep weights gathered and gradients
   whole through the step, as torch's stages do.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoplan.validation.clock import Clock, Spent
+from autoplan.validation.clock import Clock
 from autoplan.validation.stages import Chunk
 from cost_models.overlap import exposed_s
 
