@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from autoplan.trace.plain_values import SIMPLE, same, snapshot
-from autoplan.trace.repeat_groups import own_attributes, stored_tensors, tensor_key
+from autoplan.trace.repeat_groups import own_attributes, tensor_key
 from autoplan.trace.torch_private import TreeSpec, tree_flatten, tree_unflatten
 
 Place = tuple[str, Any]
@@ -44,11 +44,14 @@ class BlockCall:
 
 
 def read_call(
-    group: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    group: str,
+    module: nn.Module,
+    stored: list[torch.Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> BlockCall | None:
     """Reads a call; None when an argument is neither a tensor nor a plain constant."""
     leaves, spec = tree_flatten((args, kwargs))
-    stored = stored_tensors(module)
     places: dict[int, Place] = {id(tensor): ("stored", i) for i, tensor in enumerate(stored)}
     ins: list[torch.Tensor] = []
     signature: list[Any] = []
@@ -72,6 +75,10 @@ class Result:
 
     leaves: tuple[Place, ...]
     spec: TreeSpec
+
+    def holds(self, stored: Container[int]) -> bool:
+        """Whether one of these parameters and buffers of the module is among the leaves."""
+        return any(origin == "stored" and value in stored for origin, value in self.leaves)
 
     def rebuilt(self, call: BlockCall, new: Sequence[torch.Tensor]) -> Any:
         """The same result for another call, with its new tensors."""

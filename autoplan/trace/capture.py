@@ -9,7 +9,7 @@ copied: its weights may be on any device, ``meta`` included.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx, nn
@@ -37,7 +37,8 @@ from autoplan.trace.placeholders import (
 )
 from autoplan.trace.program import LossFn, LossProgram, export_loss
 from autoplan.trace.regions import check_regions, find_regions
-from autoplan.trace.repeat_memo import BlockMemo, CannotFoldError
+from autoplan.trace.repeat_errors import CannotFoldError, WithheldError
+from autoplan.trace.repeat_memo import BlockMemo
 from autoplan.trace.saved import run_graph
 from autoplan.trace.torch_private import FakeTensorMode
 
@@ -126,18 +127,28 @@ class _Trace:
     modules: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """Names of groups of blocks that turned out not to bear being folded, or withheld from."""
+
+    folding: set[str] = field(default_factory=set)
+    withholding: set[str] = field(default_factory=set)
+
+
 def _folded(subject: _Subject, batches: Batches, call: Call) -> OpGraph:
-    banned: set[str] = set()
+    given_up = _GivenUp()
     while True:
         try:
-            traces = tuple(_trace(subject, batch, banned) for batch in batches)
+            traces = tuple(_trace(subject, batch, given_up) for batch in batches)
             graph = _assemble(traces, batches, call)
             _check_modules(graph, traces[0].modules)
             return graph
+        except WithheldError as error:
+            given_up.withholding.add(error.group)
         except CannotFoldError as error:
             if not error.group:
                 raise
-            banned.add(error.group)
+            given_up.folding.add(error.group)
 
 
 def _check_modules(graph: OpGraph, modules: frozenset[str]) -> None:
@@ -147,15 +158,17 @@ def _check_modules(graph: OpGraph, modules: frozenset[str]) -> None:
             raise CannotFoldError("", f"{node.name} lies in no module of the model")
 
 
-def _trace(subject: _Subject, batch: int, banned: set[str] | None) -> _Trace:
-    """Exports at one batch; blocks are traced once unless ``banned`` is None."""
+def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
+    """Exports at one batch; blocks are traced once unless ``given_up`` is None."""
     program = subject.program()
     tied = tied_names(program.model)
-    memo = None if banned is None else BlockMemo(program, banned)
+    memo = given_up and BlockMemo(program, given_up.folding, given_up.withholding)
     tensors = subject.tensors(batch)
     with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
         exported = export_loss(program, tensors)
     refuse_counting(assigned, lambda: program(*tensors))
+    if memo is not None:
+        memo.withheld.put_back(exported)
     merge_tied(exported, tied)
     clean(exported.graph_module)
     if memo is not None:

@@ -21,7 +21,7 @@ from autoplan.trace.naming import rewired
 from autoplan.trace.placeholders import Placeholder, own_path
 from autoplan.trace.refusals import refused, where_of
 from autoplan.trace.regions import Region, block_reads
-from autoplan.trace.repeat_memo import CannotFoldError
+from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.saved import Kept, NodeRun, copy_name
 

@@ -22,7 +22,7 @@ from autoplan.trace.guards import (
 )
 from autoplan.trace.huggingface import causal_attention
 from autoplan.trace.inputs import Input
-from autoplan.trace.repeat_memo import CannotFoldError
+from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.source_lines import line_of_error
 from autoplan.trace.torch_private import GuardOnDataDependentSymNode
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.repeat_memo import CannotFoldError, TracedBlock
+from autoplan.trace.repeat_errors import CannotFoldError
+from autoplan.trace.repeat_memo import TracedBlock
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.torch_private import tree_leaves
 
@@ -29,8 +30,8 @@ class Region:
 
 def block_reads(stub: fx.Node) -> list[fx.Node]:
     """What a block node reads, corresponding to its region's ``reads``."""
-    ins: Any = stub.args[1]
-    stored: Any = stub.args[2]
+    ins: Any = stub.args[2]
+    stored: Any = stub.args[3]
     return [*ins, *stored]
 
 

@@ -17,8 +17,8 @@ first. Not seen is control flow through ``self.__dict__`` or through objects out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,19 +27,13 @@ from torch import nn
 
 from autoplan.trace.block_calls import BlockCall, Result, Surroundings, read_call, read_result
 from autoplan.trace.plain_values import same
-from autoplan.trace.repeat_groups import HIDDEN, find_groups
+from autoplan.trace.repeat_errors import CannotFoldError
+from autoplan.trace.repeat_groups import HIDDEN, find_groups, stored_tensors
 from autoplan.trace.repeat_ops import BLOCK, MARK, describe
 from autoplan.trace.torch_private import module_getattr, plain_tensor_access
+from autoplan.trace.withheld import WithheldParameters
 
 Reads = dict[tuple[str, str], Any]
-
-
-class CannotFoldError(Exception):
-    """A group turned out to be unsafe: export again and trace its blocks in full."""
-
-    def __init__(self, group: str, reason: str):
-        super().__init__(f"{group}: {reason}")
-        self.group = group
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +70,24 @@ class BlockMemo:
         traced: the calls traced between marks, by key, after the export.
     """
 
-    def __init__(self, root: nn.Module, banned: Collection[str]):
+    def __init__(self, root: nn.Module, banned: Collection[str], in_full: Collection[str]):
         self.traced: dict[str, TracedBlock] = {}
         self._known: dict[tuple, list[_Known]] = defaultdict(list)
         self._recording: _Recording | None = None
         self._state = _dispatch_state()
-        for group in find_groups(root, banned):
+        groups = find_groups(root, banned)
+        self.withheld = WithheldParameters(root, groups, in_full)
+        for group in groups:
             witness = group.members[-1][1]
             for path, module in group.members:
                 forward = self._wrapped(group.name, path, module, is_witness=module is witness)
                 module.__dict__["forward"] = forward
 
-    def active(self) -> AbstractContextManager[None]:
-        """Sees reads of hidden attributes."""
-        return module_getattr(self._seeing)
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Sees reads of hidden attributes, and withholds parameters."""
+        with self.withheld.active(), module_getattr(self._seeing):
+            yield
 
     def _seeing(self, original: Callable[..., Any]) -> Callable[[nn.Module, str], Any]:
         def getter(module: nn.Module, name: str) -> Any:
@@ -110,16 +108,32 @@ class BlockMemo:
             call = known = None
             if self._recording is None and _dispatch_state() == self._state:
                 with plain_tensor_access():
-                    call = read_call(group, module, args, kwargs)
+                    stored = self._stored(path, module)
+                    call = read_call(group, module, stored, args, kwargs)
                     known = self._find(call) if call else None
             if call is None:
                 return type(module).forward(module, *args, **kwargs)
             if known is None or is_witness:
+                self.withheld.need(path)
                 return self._trace(group, f"{path}#{len(self.traced)}", call, known)
-            new = BLOCK(known.key, call.ins, call.stored, known.outputs)
-            return known.result.rebuilt(call, new)
+            return self._stand_in(path, call, known)
 
         return forward
+
+    def _stored(self, path: str, module: nn.Module) -> list[torch.Tensor]:
+        withheld = self.withheld.of(path)
+        if not withheld:
+            return stored_tensors(module)
+        return [*withheld, *(buffer for _, buffer in module.named_buffers(remove_duplicate=False))]
+
+    def _stand_in(self, path: str, call: BlockCall, known: _Known) -> Any:
+        withheld = self.withheld.of(path)
+        if withheld and (
+            known.result.holds(range(len(withheld))) or not _grads_follow(call.ins, withheld)
+        ):
+            self.withheld.need(path)
+        new = BLOCK(known.key, path, call.ins, call.stored[len(withheld) :], known.outputs)
+        return known.result.rebuilt(call, new)
 
     def _find(self, call: BlockCall) -> _Known | None:
         hidden = {
@@ -154,6 +168,12 @@ class BlockMemo:
                 reusable = _Known(key, recording.reads, result, describe(new))
                 self._known[call.key].append(reusable)
         return value
+
+
+def _grads_follow(ins: Sequence[torch.Tensor], withheld: Sequence[torch.Tensor]) -> bool:
+    """Whether a block's results need gradients without the withheld parameters as with them."""
+    needed = any(tensor.requires_grad for tensor in withheld)
+    return not needed or any(tensor.requires_grad for tensor in ins)
 
 
 def _relative_paths(module: nn.Module) -> dict[int, list[str]]:

@@ -1,8 +1,8 @@
 """Two operators that stand for repeated blocks in an exported graph; they are never run.
 
-``autoplan::block`` stands for a whole block that an earlier one equals. ``autoplan::mark`` brackets
-the calls of a block that was traced: ``enter:key`` with what it reads, ``exit:key`` with what it
-returns.
+``autoplan::block`` stands for the whole block at a path, which equals the earlier one of its key.
+``autoplan::mark`` brackets the calls of a block that was traced: ``enter:key`` with what it reads,
+``exit:key`` with what it returns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 from autoplan.trace.torch_private import has_side_effect
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
-_LIBRARY.define("block(str key, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")
+_LIBRARY.define("block(str key, str path, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")
 _LIBRARY.define("mark(str tag, Tensor[] first, Tensor[] second) -> ()")
 
 
 @torch.library.register_fake("autoplan::block", lib=_LIBRARY)
-def _block_outputs(key, ins, stored, outputs):
+def _block_outputs(key, path, ins, stored, outputs):
     return [
         torch.empty_strided(shape, stride, dtype=getattr(torch, dtype))
         for shape, stride, dtype in json.loads(outputs)

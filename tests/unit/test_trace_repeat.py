@@ -157,7 +157,7 @@ def test_equal_blocks_are_traced_twice(mode, traced, stubs):
     that is read, as many as it has values."""
     subject = _subject(Chain(mode), (torch.randn(4, 3, 8),))
     program = subject.program()
-    memo = BlockMemo(program, ())
+    memo = BlockMemo(program, (), ("model.layers.0",))
     with memo.active():
         graph = export_loss(program, subject.tensors(2)).graph
     assert len(memo.traced) == traced
@@ -170,6 +170,89 @@ def test_folding_itself_succeeds(mode):
     model, example = Chain(mode), (torch.randn(4, 3, 8),)
     folded = _folded(_subject(model, example), traced_batches(None), gpu_call)
     assert folded == capture(model, example, fold=False)
+
+
+class Watched(nn.Module):
+    """Layers that all get gradients; ``mode`` says who reads their parameters besides."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.mode, self.first = mode, nn.Linear(8, 8)
+        self.layers = nn.ModuleList(Layer(index, "plain", self) for index in range(6))
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x.detach()) if self.mode == "detached" else layer(x)
+        if self.mode == "one parameter":
+            x = x + self.layers[2].up.weight.sum()
+        if self.mode == "all parameters":
+            x = x + sum(parameter.sum() for parameter in self.parameters())
+        if self.mode == "by name":
+            x = x + dict(self.layers[3].named_parameters())["up.weight"].sum()
+        if self.mode == "a part":
+            x = self.layers[2].down(self.layers[2].up(x))
+        if self.mode == "caught":
+            try:
+                x = x + self.layers[2].up.weight.sum()
+            except Exception:
+                x = x * 2
+        if self.mode == "state":
+            x = x + self.layers[4].state_dict(keep_vars=True)["norm.weight"]
+        return x.pow(2).mean()
+
+
+WATCHERS = [
+    "nobody", "detached", "one parameter", "all parameters", "by name", "a part", "caught", "state",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", WATCHERS)
+def test_parameters_that_others_read_are_in_the_graph(mode):
+    model, example = Watched(mode), (torch.randn(4, 3, 8),)
+    assert capture(model, example) == capture(model, example, fold=False)
+
+
+class ReturnsParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x)), self.norm.weight
+
+
+def test_parameters_that_blocks_return_are_in_the_graph():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(8, 8)
+            self.layers = nn.ModuleList(ReturnsParameter() for _ in range(6))
+
+        def forward(self, x):
+            x = self.first(x)
+            for layer in self.layers:
+                x, weight = layer(x)
+                x = x * weight
+            return x.sum()
+
+    example = (torch.randn(4, 8),)
+    assert capture(Model(), example) == capture(Model(), example, fold=False)
+
+
+def test_export_sees_the_parameters_of_the_first_and_the_last_block():
+    subject = _subject(Watched("nobody"), (torch.randn(4, 3, 8),))
+    program = subject.program()
+    memo = BlockMemo(program, (), ())
+    with memo.active():
+        exported = export_loss(program, subject.tensors(2))
+    assert len(memo.traced) == 2
+    assert len(exported.graph_signature.parameters) == 2 + 2 * 6
+    memo.withheld.put_back(exported)
+    names = [name for name, _ in program.named_parameters()]
+    assert list(exported.graph_signature.parameters) == names
+    placeholders = [node.name for node in exported.graph.nodes if node.op == "placeholder"]
+    assert placeholders == [spec.arg.name for spec in exported.graph_signature.input_specs]
 
 
 def test_random_python_is_refused_either_way():

@@ -1,0 +1,215 @@
+"""Keeps the parameters of repeated blocks out of an export and puts them back into its result.
+
+The time of ``torch.export`` follows the number of parameters that it lifts to inputs, not the
+number of operators, and a block that stands for an earlier one needs none of its own. So they are
+withheld from all members of a group but the first and the last, which are traced. A forward that
+reads a withheld parameter after all, from inside the block or from anywhere else, is noticed: the
+group is given up here, and exported again with all its parameters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, NoReturn
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+from autoplan.trace.repeat_errors import WithheldError
+from autoplan.trace.repeat_groups import Group
+from autoplan.trace.repeat_ops import BLOCK
+
+
+@dataclass(slots=True)
+class _Forward:
+    """Whether the program's forward runs, and the group of which it read a withheld parameter."""
+
+    running: bool = False
+    group: str | None = None
+
+    def read(self, group: str) -> NoReturn:
+        """Gives a group up; remembered, since the forward may catch the error."""
+        self.group = group
+        raise WithheldError(group)
+
+
+class _Withheld(dict[str, Any]):
+    """``_parameters`` of a module without its parameters: empty, and not to be read in forward."""
+
+    def __init__(self, group: str, names: Iterable[str], forward: _Forward):
+        super().__init__()
+        self._group = group
+        self._names = frozenset(names)
+        self._forward = forward
+
+    def _notice(self) -> None:
+        if self._forward.running:
+            self._forward.read(self._group)
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._names:
+            self._notice()
+        return False
+
+    def __getitem__(self, name: str) -> Any:
+        self._notice()
+        raise KeyError(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._notice()
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._notice()
+        return iter(())
+
+    def __len__(self) -> int:
+        self._notice()
+        return 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._notice()
+        return default
+
+    def keys(self) -> Any:
+        self._notice()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._notice()
+        return super().values()
+
+    def items(self) -> Any:
+        self._notice()
+        return super().items()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A block without its parameters, which are those named, in the order of the module."""
+
+    group: str
+    module: nn.Module
+    parameters: Mapping[str, nn.Parameter] = field(default_factory=dict)
+
+
+class WithheldParameters:
+    """The parameters of the inner members of groups, withheld while ``active``.
+
+    Args:
+        root: the program that is exported.
+        groups: of its modules.
+        given_up: names of groups whose members keep their parameters.
+    """
+
+    def __init__(self, root: nn.Module, groups: Iterable[Group], given_up: Collection[str]):
+        self._root = root
+        self._forward = _Forward()
+        self._members: dict[str, _Member] = {}
+        owners = Counter(id(part) for _, part in root.named_modules(remove_duplicate=False))
+        uses = Counter(id(tensor) for _, tensor in root.named_parameters(remove_duplicate=False))
+        for group in groups:
+            if group.name in given_up or not _stand_alone(group, owners, uses):
+                continue
+            for path, module in group.members[1:-1]:
+                parameters = dict(module.named_parameters(prefix=path))
+                self._members[path] = _Member(group.name, module, parameters)
+
+    def of(self, path: str) -> list[torch.Tensor]:
+        """The withheld parameters of a block, in the order of the module; none of other blocks."""
+        member = self._members.get(path)
+        return list(member.parameters.values()) if member else []
+
+    def need(self, path: str) -> None:
+        """Gives the group of a block up if its parameters are withheld.
+
+        Raises:
+            WithheldError: they are.
+        """
+        if path in self._members:
+            self._forward.read(self._members[path].group)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Withholds the parameters.
+
+        Raises:
+            WithheldError: on leaving, when the forward read one of them.
+        """
+        forward = self._root.forward
+
+        @wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._forward.running = True
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self._forward.running = False
+
+        kept = [
+            (part, member.group, part._parameters)
+            for member in self._members.values()
+            for part in member.module.modules()
+            if part._parameters
+        ]
+        for part, group, parameters in kept:
+            part._parameters = _Withheld(group, parameters, self._forward)
+        self._root.forward = watched
+        try:
+            yield
+        finally:
+            self._root.forward = forward
+            for part, _, parameters in kept:
+                part._parameters = parameters
+            if self._forward.group is not None:
+                raise WithheldError(self._forward.group)
+
+    def put_back(self, program: ExportedProgram) -> None:
+        """Writes the exported program as if nothing had been withheld, when no longer ``active``.
+
+        Placeholders stand in the order of the parameters in the model, as export leaves them.
+        """
+        placeholders = self._placeholders(program)
+        for node in program.graph.nodes:
+            if node.target is BLOCK and node.args[1] in self._members:
+                names = self._members[node.args[1]].parameters
+                node.update_arg(3, [*(placeholders[name] for name in names), *node.args[3]])
+
+    def _placeholders(self, program: ExportedProgram) -> dict[str, fx.Node]:
+        """Inserts the missing placeholders and their specifications."""
+        graph, specs = program.graph, program.graph_signature.input_specs
+        nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+        known = {spec.target: spec for spec in specs if spec.kind is InputKind.PARAMETER}
+        names = {name for member in self._members.values() for name in member.parameters}
+        inserted: dict[str, fx.Node] = {}
+        ordered: list[InputSpec] = []
+        following: fx.Node = next(iter(graph.nodes))
+        for name, parameter in self._root.named_parameters(remove_duplicate=False):
+            if name in known:
+                following = nodes[known[name].arg.name].next
+                ordered.append(known[name])
+            elif name in names:
+                with graph.inserting_before(following):
+                    node = inserted[name] = graph.placeholder("parameter")
+                node.meta["val"] = parameter
+                argument = TensorArgument(name=node.name)
+                ordered.append(InputSpec(InputKind.PARAMETER, argument, name))
+        specs[:] = [*ordered, *(spec for spec in specs if spec.kind is not InputKind.PARAMETER)]
+        return inserted
+
+
+def _stand_alone(group: Group, owners: Mapping[int, int], uses: Mapping[int, int]) -> bool:
+    """Whether no inner member shares a part or a parameter with anything."""
+    inner: Sequence[nn.Module] = [module for _, module in group.members[1:-1]]
+    return all(
+        owners[id(part)] == 1
+        and all(tensor is None or uses[id(tensor)] == 1 for tensor in part._parameters.values())
+        for module in inner
+        for part in module.modules()
+    )
