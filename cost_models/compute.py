@@ -1,8 +1,8 @@
-"""Time of one operator on one device: the roofline, plus the start of a kernel.
+"""Time of one kernel on one device.
 
-``max(flops / achieved flops per second, bytes / achieved bytes per second) + launch``. Achieved
-rates are a fraction of the peak that depends on the kind of work only; products that are too small
-to fill the device are covered by the launch time.
+Products and attention follow their shapes (``gemm``, ``attention``). Everything else streams device
+memory: bytes over the achieved rate. Each kernel costs a launch, which is its start and the ramp
+until memory is saturated: what small kernels fall short of the full rate by.
 """
 
 from __future__ import annotations
@@ -10,9 +10,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cost_models.attention import attention_s
+from cost_models.gemm import gemm_s
+from cost_models.peaks import peak_flops_per_s, streaming_bytes_per_s
+from cost_models.work import FlashAttention, Gemm, Streaming, Work
 from hardware_profiles.spec import DeviceSpec
 
 WorkKind = Literal["matmul", "attention", "memory"]
+BACKWARD_ATTENTION_KERNELS = 3
+
+
+def kernel_s(work: Work, device: DeviceSpec) -> float:
+    """Seconds of the kernels from the start of the first to the end of the last.
+
+    Raises:
+        ValueError: a size is negative, or no products exist in the dtype.
+    """
+    match work:
+        case Gemm():
+            _check(work, work.batch, work.m, work.n, work.k)
+            if not work.flops:
+                return 0.0
+            return gemm_s(work, device) + device.launch_s
+        case FlashAttention():
+            _check(work, work.batch, work.heads, work.queries, work.keys)
+            if not work.flops:
+                return 0.0
+            kernels = BACKWARD_ATTENTION_KERNELS if work.backward else 1
+            return attention_s(work, device) + kernels * device.launch_s
+        case Streaming():
+            _check(work, work.bytes, work.kernels)
+            return work.bytes / streaming_bytes_per_s(device) + work.kernels * device.launch_s
+
+
+def _check(work: Work, *sizes: float) -> None:
+    if min(sizes) < 0:
+        raise ValueError(f"work cannot be negative: {work}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +67,7 @@ class OpWork:
 
 
 def op_s(work: OpWork, device: DeviceSpec) -> float:
-    """Seconds for one operator; nothing to do takes no time.
+    """Seconds for one operator of unknown shape; nothing to do takes no time.
 
     Raises:
         ValueError: flops or bytes are negative.
@@ -45,17 +78,6 @@ def op_s(work: OpWork, device: DeviceSpec) -> float:
         return 0.0
     compute_s = work.flops / achieved_flops_per_s(work, device)
     return max(compute_s, work.bytes / achieved_bytes_per_s(device)) + device.launch_s
-
-
-def peak_flops_per_s(dtype: str, device: DeviceSpec) -> float:
-    """Peak of the device for a dtype.
-
-    A dtype that the profile does not list runs at the float32 peak, float64 at half of it.
-    """
-    if dtype in device.peak_flops:
-        return device.peak_flops[dtype]
-    single = device.peak_flops["float32"]
-    return single / 2 if dtype == "float64" else single
 
 
 def achieved_flops_per_s(work: OpWork, device: DeviceSpec) -> float:
@@ -71,4 +93,4 @@ def achieved_flops_per_s(work: OpWork, device: DeviceSpec) -> float:
 
 def achieved_bytes_per_s(device: DeviceSpec) -> float:
     """Rate at which streaming kernels move device memory."""
-    return device.memory_bytes_per_s * device.memory_efficiency
+    return streaming_bytes_per_s(device)

@@ -25,7 +25,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 GroupSize = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}$")]
-Dtype = Literal["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
+Dtype = Literal["float64", "float32", "tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
 
 
 class _Strict(BaseModel):
@@ -47,6 +47,11 @@ class DeviceFacts(_Strict):
     peak_flops: dict[Dtype, Fact[Positive]]
     matmul_efficiency: Fact[Fraction]
     attention_efficiency: Fact[Fraction] | None = None
+    attention_forward_efficiency: Fact[Fraction] | None = None
+    attention_backward_efficiency: Fact[Fraction] | None = None
+    float8_matmul_efficiency: Fact[Fraction] | None = None
+    sm_count: Fact[Count] | None = None
+    sm_load_bytes_per_s: Fact[Positive] | None = None
     memory_bytes: Fact[Bytes]
     memory_bytes_per_s: Fact[Positive]
     memory_efficiency: Fact[Fraction]
@@ -58,6 +63,8 @@ class DeviceFacts(_Strict):
     def _check(self) -> DeviceFacts:
         if "float32" not in self.peak_flops:
             raise ValueError("peak_flops.float32 is missing")
+        if (self.sm_count is None) != (self.sm_load_bytes_per_s is None):
+            raise ValueError("sm_count and sm_load_bytes_per_s go together")
         if self.workspace_bytes.value >= self.memory_bytes.value:
             raise ValueError("workspace_bytes leaves nothing of memory_bytes")
         return self

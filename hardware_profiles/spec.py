@@ -19,12 +19,19 @@ class DeviceSpec:
 
     Attributes:
         peak_flops: dense peak by dtype name (``bfloat16`` ...).
-        matmul_efficiency: achieved fraction of the peak on large matrix products.
-        memory_efficiency: achieved fraction of ``memory_bytes_per_s`` by streaming kernels.
-        launch_s: cost of starting one kernel.
+        matmul_efficiency: achieved fraction of the peak on large matrix products, at the clock that
+            the power limit leaves in training.
+        memory_efficiency: achieved fraction of ``memory_bytes_per_s`` by large streaming kernels.
+        launch_s: cost of starting one kernel, and of its ramp until memory is saturated.
         workspace_bytes: device context, NCCL and library workspaces.
         attention_efficiency: achieved fraction of the peak by the fused attention kernel; None
             where it is a plain matrix product (``matmul_efficiency``).
+        attention_forward_efficiency, attention_backward_efficiency: achieved fraction of the peak
+            by the fused attention kernels at head dimension 128, long sequences and no mask; None:
+            as ``matmul_efficiency``.
+        float8_matmul_efficiency: ``matmul_efficiency`` of 8-bit products; None: the same.
+        sm_count: multiprocessors; None: times do not depend on how a product is cut into tiles.
+        sm_load_bytes_per_s: rate at which one multiprocessor loads operands of products.
     """
 
     name: str
@@ -37,6 +44,11 @@ class DeviceSpec:
     workspace_bytes: int
     host_link_bytes_per_s: float | None = None
     attention_efficiency: float | None = None
+    attention_forward_efficiency: float | None = None
+    attention_backward_efficiency: float | None = None
+    float8_matmul_efficiency: float | None = None
+    sm_count: int | None = None
+    sm_load_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,117 @@
+"""Time of matrix products: tiles of the result, in waves over the multiprocessors of the device.
+
+A product is cut into tiles of its result. One multiprocessor makes one tile: for each step along k
+it multiplies at its share of the achieved rate while it loads the next rows of both operands, and
+the slower of the two counts (small tiles load more per operation). Beside its steps a tile costs a
+ramp: filling the pipeline, writing the result. Tiles that do not fill the device may split k, which
+adds partial sums to write and read. The fastest tile counts, as in a library's own choice; memory
+traffic and the start of the kernel bound it from below.
+
+A last wave that is not full costs the mean of a whole wave and of its share: busy multiprocessors
+get the power that idle ones leave. Rows that are not multiples of 16 bytes are loaded in smaller
+pieces.
+
+On measured products (docs/costs.md) the constants below hold for A100, H100 and B200 alike; what
+differs between devices are the rates of a multiprocessor, which profiles state.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from cost_models.peaks import element_bytes, peak_flops_per_s, streaming_bytes_per_s
+from cost_models.work import Gemm
+from hardware_profiles.spec import DeviceSpec
+
+TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+LARGEST_TILE = 256 * 128
+RAMP_S = 2e-6
+SPLITS = (2, 4, 8)
+ALIGNED_BYTES = 16
+
+
+def gemm_s(work: Gemm, device: DeviceSpec) -> float:
+    """Seconds of the product without the start of its kernel.
+
+    A device without ``sm_count`` runs at its achieved rate whatever the shape.
+
+    Raises:
+        ValueError: no products exist in this dtype.
+    """
+    rate = peak_flops_per_s(work.dtype, device) * matmul_efficiency(work.dtype, device)
+    memory_s = gemm_bytes(work) / streaming_bytes_per_s(device)
+    if device.sm_count is None or device.sm_load_bytes_per_s is None:
+        return max(work.flops / rate, memory_s)
+    compute_s = _tiled_s(
+        work.batch,
+        work.m,
+        work.n,
+        work.k,
+        element_bytes(work.dtype),
+        device.sm_count,
+        rate / device.sm_count,
+        device.sm_load_bytes_per_s,
+        streaming_bytes_per_s(device),
+    )
+    return max(compute_s, memory_s)
+
+
+def gemm_bytes(work: Gemm) -> float:
+    """Operands read once, the result written, and read before where it is added to."""
+    operands = (work.m * work.k + work.k * work.n) * element_bytes(work.dtype)
+    result = work.m * work.n * work.output_bytes * (2 if work.accumulates else 1)
+    return float(work.batch * (operands + result))
+
+
+def matmul_efficiency(dtype: str, device: DeviceSpec) -> float:
+    """Achieved fraction of the dtype's peak by large products."""
+    if element_bytes(dtype) == 1 and device.float8_matmul_efficiency is not None:
+        return device.float8_matmul_efficiency
+    return device.matmul_efficiency
+
+
+def wave_share(tiles: float, sm_count: int) -> float:
+    """Waves that so many equal tiles take; the last one counts between its share and whole."""
+    waves = tiles / sm_count
+    return (math.ceil(waves) + waves) / 2
+
+
+@lru_cache(maxsize=1 << 16)
+def _tiled_s(
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    element: int,
+    sm_count: int,
+    sm_flops_per_s: float,
+    sm_load_bytes_per_s: float,
+    memory_bytes_per_s: float,
+) -> float:
+    """The fastest choice of a tile and of a split of k."""
+    slowdown = max(_misalignment(n * element), _misalignment(k * element))
+    best_s = math.inf
+    for rows, columns in TILES:
+        tiles = batch * -(-m // rows) * -(-n // columns)
+        step_s = slowdown * max(
+            2 * rows * columns / sm_flops_per_s, (rows + columns) * element / sm_load_bytes_per_s
+        )
+        ramp_s = RAMP_S * rows * columns / LARGEST_TILE
+        best_s = min(best_s, wave_share(tiles, sm_count) * (step_s * k + ramp_s))
+        for split in SPLITS:
+            if tiles * split > sm_count:
+                break
+            partial_sums_s = 2 * split * 4 * batch * m * n / memory_bytes_per_s
+            steps_s = step_s * -(-k // split) + ramp_s
+            best_s = min(best_s, wave_share(tiles * split, sm_count) * steps_s + partial_sums_s)
+    return best_s
+
+
+def _misalignment(row_bytes: int) -> float:
+    """How many times longer rows of so many bytes take than rows of whole 16-byte pieces.
+
+    1.26 for 8-byte pieces, 2 for 2-byte ones: padding GPT-2's vocabulary from 50257 to 50304 sped
+    a whole training step up by a quarter (nanoGPT), which doubles the cost of the last product.
+    """
+    return (ALIGNED_BYTES / math.gcd(row_bytes, ALIGNED_BYTES)) ** (1 / 3)
