@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autoplan.validation.transformer import Transformer
+from cost_models.schedules import ScheduleName
 
 Recompute = Literal["none", "attention", "operators", "block"]
 AttentionKernel = Literal["flash", "scores"]
@@ -95,7 +96,7 @@ class Setup:
     cp: int = 1
     ep: int = 1
     virtual_stages: int = 1
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
+    schedule: ScheduleName = "1f1b"
     zero: int = 0
     sequence_parallel: bool = False
     recompute: Recompute = "none"

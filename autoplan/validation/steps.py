@@ -61,10 +61,9 @@ def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
     by_rank = [costs[rank :: setup.pp] for rank in range(setup.pp)]
     pipeline = simulate(
         setup.schedule,
-        [_stage_times(each) for each in costs],
+        _stage_times(costs, clock.stage_send_s() if setup.pp > 1 else 0.0),
         setup.microbatches,
         setup.pp,
-        send_s=clock.stage_send_s() if setup.pp > 1 else 0.0,
         blocking_sends=not setup.framework.overlaps_sends,
     )
     once_s = [sum(each.exchange.once_s for each in held) for held in by_rank]
@@ -131,12 +130,17 @@ def _chunk_costs(clock: Clock, chunk: Chunk, layer: Part) -> _Costs:
     )
 
 
-def _stage_times(costs: _Costs) -> StageTimes:
-    return StageTimes(
-        forward_s=costs.forward.total_s + costs.exchange.forward_s,
-        backward_input_s=costs.backward.total_s + costs.exchange.backward_s,
-        backward_weight_s=costs.weights.total_s,
-    )
+def _stage_times(costs: list[_Costs], send_s: float) -> list[StageTimes]:
+    return [
+        StageTimes(
+            forward_s=chunk.forward.total_s + chunk.exchange.forward_s,
+            backward_input_s=chunk.backward.total_s + chunk.exchange.backward_s,
+            backward_weight_s=chunk.weights.total_s,
+            send_forward_s=send_s,
+            send_backward_s=send_s,
+        )
+        for chunk in costs
+    ]
 
 
 def _compute_s(costs: _Costs) -> float:
