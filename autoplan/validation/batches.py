@@ -1,0 +1,80 @@
+"""Microbatches of a row: stated, or from the global batch, or the framework's usual choice."""
+
+from __future__ import annotations
+
+from autoplan.validation.frameworks import Usage
+from autoplan.validation.mesh import Mesh
+from autoplan.validation.published_runs import PublishedRun
+from autoplan.validation.rows import IncompleteRowError, MeasuredRow
+
+# A rank takes as many sequences at once as give this many tokens, where nothing is stated.
+USUAL_TOKENS = 16384
+# In a pipeline whose batch is not stated, for every stage.
+FILLING = 4
+
+
+def batches_of(
+    row: MeasuredRow,
+    mesh: Mesh,
+    usage: Usage,
+    published: PublishedRun | None,
+    assumed: list[str],
+) -> tuple[int, int]:
+    """Sequences of one microbatch, and microbatches of one rank in a step.
+
+    Raises:
+        IncompleteRowError: batch sizes that contradict each other.
+    """
+    microbatch = row.micro_batch or _microbatch(row, mesh, published, assumed)
+    microbatches = _microbatches(row, mesh, microbatch, assumed)
+    if usage.cuts_rank_batch and mesh.pp > 1 and microbatches == 1 and microbatch % mesh.pp == 0:
+        assumed.append(f"micro_batch: the rank's {microbatch} sequences in {mesh.pp} microbatches")
+        return microbatch // mesh.pp, mesh.pp
+    return microbatch, microbatches
+
+
+def _rank_batch(row: MeasuredRow, mesh: Mesh) -> int | None:
+    if row.global_batch_seqs is None:
+        return None
+    if row.global_batch_seqs % mesh.dp:
+        raise IncompleteRowError(
+            f"global batch {row.global_batch_seqs} does not split over dp {mesh.dp}"
+        )
+    return row.global_batch_seqs // mesh.dp
+
+
+def _microbatch(
+    row: MeasuredRow, mesh: Mesh, published: PublishedRun | None, assumed: list[str]
+) -> int:
+    rank_batch = _rank_batch(row, mesh)
+    if rank_batch is None:
+        raise IncompleteRowError("neither micro_batch nor global_batch_seqs is stated")
+    if row.grad_accum is not None and rank_batch % row.grad_accum == 0:
+        return rank_batch // row.grad_accum
+    if published is not None:
+        assumed.append(f"micro_batch: {published.microbatch}, as in {published.script}")
+        return published.microbatch
+    most = 1 if mesh.pp > 1 else max(1, USUAL_TOKENS // (row.seq_len or USUAL_TOKENS))
+    microbatch = max(size for size in range(1, most + 1) if rank_batch % size == 0)
+    assumed.append(f"micro_batch: {microbatch}")
+    return microbatch
+
+
+def _microbatches(row: MeasuredRow, mesh: Mesh, microbatch: int, assumed: list[str]) -> int:
+    rank_batch = _rank_batch(row, mesh)
+    if rank_batch is None:
+        if row.grad_accum is not None:
+            return row.grad_accum
+        if mesh.pp == 1:
+            return 1
+        assumed.append(f"global batch: {FILLING} microbatches a stage")
+        return FILLING * mesh.pp
+    whole = -(-rank_batch // microbatch)
+    if row.grad_accum is not None and row.grad_accum != whole:
+        raise IncompleteRowError(
+            f"micro_batch {microbatch} x grad_accum {row.grad_accum} x dp {mesh.dp} is not the"
+            f" global batch {row.global_batch_seqs}"
+        )
+    if rank_batch % microbatch:
+        assumed.append("the last microbatch: as large as the others")
+    return whole

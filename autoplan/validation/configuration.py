@@ -1,0 +1,173 @@
+"""How the run of a row was set up.
+
+What the row leaves open is derived where it follows, taken from the framework's usual choice where
+there is one (and then said), and refused by name otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autoplan.validation.batches import batches_of
+from autoplan.validation.clusters import cluster_of
+from autoplan.validation.frameworks import Usage, usage_of
+from autoplan.validation.mesh import Mesh, mesh_of
+from autoplan.validation.published_runs import PublishedRun, published_run
+from autoplan.validation.rows import IncompleteRowError, MeasuredRow
+from autoplan.validation.setup import Setup
+from autoplan.validation.shapes import transformer_of
+from autoplan.validation.transformer import Transformer
+from autoplan.validation.words import attention_of, dtype_of, quantised, recompute_of, tuning_of
+from cost_models.schedules import ScheduleName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """A row's setup.
+
+    Attributes:
+        assumed: what the row leaves open and what was taken for it.
+        no_time: why the step time cannot be priced although memory can; None where it can.
+    """
+
+    setup: Setup
+    assumed: tuple[str, ...]
+    no_time: str | None
+
+
+def setup_of(row: MeasuredRow) -> Setup:
+    """The setup of a row's run.
+
+    Raises:
+        IncompleteRowError: the row is not complete enough, or states what is not priced.
+    """
+    return configuration_of(row).setup
+
+
+def configuration_of(row: MeasuredRow) -> Configuration:
+    """As ``setup_of``, with what was assumed."""
+    if row.faults:
+        raise IncompleteRowError(row.faults[0])
+    if row.offload.lower() not in ("", "no", "none", "false", "0"):
+        raise IncompleteRowError(f"offload {row.offload}: not priced")
+    assumed: list[str] = []
+    usage = usage_of(row)
+    if not usage.known:
+        name = row.framework or "not stated"
+        assumed.append(f"framework: {name}; taken for {usage.framework.name} in eager mode")
+    setup = _setup(row, usage, assumed)
+    no_time = None
+    if row.seq_varies:
+        no_time = "step time: sequence lengths vary"
+        assumed.append(f"seq_len: the longest, {setup.seq_len}")
+    return Configuration(setup=setup, assumed=tuple(assumed), no_time=no_time)
+
+
+def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
+    layer_only = "layer" in row.task.lower() and "memory" not in row.task.lower()
+    tp = row.tp or 1
+    model = transformer_of(
+        row, assumed, needs_vocab=not layer_only, vocab_multiple=usage.vocab_multiple * tp
+    )
+    if row.seq_len is None:
+        raise IncompleteRowError("seq_len is not stated")
+    cluster = cluster_of(row, assumed)
+    zero = _zero(row, usage, assumed)
+    mesh = mesh_of(row, cluster, zero, assumed)
+    _check_splits(row, model, mesh)
+    published = published_run(row, usage.framework.name)
+    microbatch, microbatches = batches_of(row, mesh, usage, published, assumed)
+    virtual_stages = _virtual_stages(row, model, mesh, usage, published, assumed)
+    return Setup(
+        model=model,
+        framework=usage.framework,
+        cluster=cluster.name,
+        gpus=mesh.gpus,
+        gpus_per_node=mesh.gpus_per_node,
+        seq_len=row.seq_len,
+        microbatch=microbatch,
+        microbatches=microbatches,
+        tp=mesh.tp,
+        pp=mesh.pp,
+        dp=mesh.dp,
+        cp=mesh.cp,
+        ep=mesh.ep,
+        virtual_stages=virtual_stages,
+        schedule=_schedule(row, virtual_stages),
+        zero=zero,
+        sequence_parallel=_sequence_parallel(row, usage, mesh, assumed),
+        recompute=recompute_of(row, usage, assumed),
+        attention=attention_of(row, usage),
+        compute_dtype=dtype_of(row, assumed),
+        tuning=tuning_of(row),
+        quantised=quantised(row),
+        layer_only=layer_only,
+        forward_only=layer_only and "forward" in row.task.lower(),
+    )
+
+
+def _zero(row: MeasuredRow, usage: Usage, assumed: list[str]) -> int:
+    if row.zero is not None:
+        return row.zero
+    alone = row.dp == 1 or row.n_gpus == 1
+    if not alone and "zero" in row.config_complete.lower():
+        raise IncompleteRowError("the ZeRO stage is not stated")
+    if usage.zero and not alone:
+        assumed.append(f"zero: {usage.zero}, as {usage.framework.name} does")
+    return 0 if alone else usage.zero
+
+
+def _check_splits(row: MeasuredRow, model: Transformer, mesh: Mesh) -> None:
+    if model.heads % mesh.tp:
+        raise IncompleteRowError(f"{model.heads} heads do not split over tp {mesh.tp}")
+    if mesh.pp > model.layers:
+        raise IncompleteRowError(f"{model.layers} layers on {mesh.pp} stages")
+    if model.experts % mesh.ep:
+        raise IncompleteRowError(f"{model.experts} experts do not split over ep {mesh.ep}")
+    if (row.seq_len or 0) % mesh.cp:
+        raise IncompleteRowError(f"{row.seq_len} tokens do not split over cp {mesh.cp}")
+
+
+def _virtual_stages(
+    row: MeasuredRow,
+    model: Transformer,
+    mesh: Mesh,
+    usage: Usage,
+    published: PublishedRun | None,
+    assumed: list[str],
+) -> int:
+    """Model chunks of a rank."""
+    if mesh.pp == 1:
+        return 1
+    if row.vpp is not None:
+        if row.vpp * mesh.pp > model.layers:
+            raise IncompleteRowError(f"{model.layers} layers on {mesh.pp} x {row.vpp} chunks")
+        return row.vpp
+    per_rank = model.layers // mesh.pp
+    if published is not None:
+        layers = published.chunk_layers
+        assumed.append(f"vpp: {per_rank // layers if layers else 1}, as in {published.script}")
+        return per_rank // layers if layers else 1
+    stages = per_rank if usage.interleaves and model.layers % mesh.pp == 0 else 1
+    assumed.append(f"vpp: {stages}")
+    return stages
+
+
+def _schedule(row: MeasuredRow, virtual_stages: int) -> ScheduleName:
+    words = f"{row.framework} {row.notes}".lower()
+    if virtual_stages > 1:
+        return "interleaved_1f1b"
+    if re.search(r"zero.?bubble|\bzb", words):
+        return "zero_bubble"
+    return "gpipe" if "gpipe" in words else "1f1b"
+
+
+def _sequence_parallel(row: MeasuredRow, usage: Usage, mesh: Mesh, assumed: list[str]) -> bool:
+    if mesh.tp == 1:
+        return False
+    if row.seq_parallel is not None:
+        return row.seq_parallel
+    if usage.splits_sequence:
+        assumed.append(f"seq_parallel: yes, as {usage.framework.name} does with tp")
+    return usage.splits_sequence

@@ -1,0 +1,115 @@
+"""Numbers as people write them in tables: ``48 (assumed)``, ``1,024``, ``3 (FSDP 8)``.
+
+The number that a cell starts with counts; what follows is a note. Cells that say that nothing is
+known are empty. A cell that holds text without a number is a fault of its row, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_NOTHING = frozenset(
+    ("", "-", "--", "?", "n/a", "na", "nan", "none", "null", "unknown", "not stated", "not given")
+)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_ANYWHERE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_THOUSANDS = re.compile(r"(\d+)\s*k\b", re.IGNORECASE)
+_UNIT = re.compile(r"(\s*)([a-zµ%_]+)", re.IGNORECASE)
+_PLAIN_UNITS = frozenset(("g", "gb", "gib", "s", "sec", "x"))
+_OTHER_UNITS = frozenset(("ms", "us", "µs", "min", "mins", "minutes", "h", "hours", "k", "m", "%"))
+_STAGE = re.compile(r"(?:zero)?[\s_-]*(?:stage)?[\s_-]*([0-3])(?![\d.])", re.IGNORECASE)
+LARGEST = 10**12
+
+
+class NumberFault(ValueError):  # noqa: N818 - becomes the reason why a row is not priced
+    """A cell that should hold a number and does not; the message says what it holds."""
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a cell leaves its value open."""
+    return text.strip().lower() in _NOTHING
+
+
+def real(text: str) -> float | None:
+    """The number that the cell starts with; None where it leaves it open.
+
+    Raises:
+        NumberFault: text that does not start with a number, or one that is not positive and finite.
+    """
+    cell = text.strip().lstrip("~≈ ")
+    if says_nothing(cell):
+        return None
+    found = _NUMBER.match(cell)
+    digits = found.group().replace(",", "") if found else ""
+    try:
+        value = float(digits)
+    except ValueError:
+        raise NumberFault(f"{_quoted(text)} is not a number") from None
+    if not (math.isfinite(value) and 0 < value <= LARGEST):
+        raise NumberFault(f"{_quoted(text)} is not a positive number")
+    unit = _UNIT.match(cell, found.end() if found else 0)
+    if unit and (unit[2].lower() in _OTHER_UNITS or not (unit[1] or _is_plain(unit[2]))):
+        raise NumberFault(f"{_quoted(text)} has the unit {unit[2]}; expected a plain number")
+    return value
+
+
+def count(text: str) -> int | None:
+    """As ``real``, for whole numbers (``128.0`` is one)."""
+    value = real(text)
+    if value is None:
+        return None
+    if value != int(value):
+        raise NumberFault(f"{_quoted(text)} is not a whole number")
+    return int(value)
+
+
+def length(text: str) -> int | None:
+    """Tokens of a sequence: the first number of the cell, wherever it stands; ``8k`` is 8192."""
+    if says_nothing(text):
+        return None
+    thousands = _THOUSANDS.match(text.strip())
+    if thousands:
+        return 1024 * int(thousands[1])
+    if text.strip()[0].isdigit():
+        return count(text)
+    found = _ANYWHERE.search(text)
+    if found is None:
+        raise NumberFault(f"{_quoted(text)} holds no number of tokens")
+    return count(found.group())
+
+
+def zero_stage(text: str) -> int | None:
+    """``3``, ``ZeRO-1``, ``1 (distributed optimizer)``, ``FSDP``: the stage, 0 to 3."""
+    cell = text.strip().lower()
+    if says_nothing(cell):
+        return None
+    found = _STAGE.match(cell)
+    if found:
+        return int(found.group(1))
+    if cell.startswith(("fsdp", "fully sharded")):
+        return 3
+    if cell.startswith("ddp"):
+        return 0
+    raise NumberFault(f"{_quoted(text)} is not one ZeRO stage")
+
+
+def flag(text: str) -> bool | None:
+    """``yes``, ``True (assumed)``, ``0``: what the cell starts with."""
+    if says_nothing(text):
+        return None
+    word = re.split(r"[\s(,;]", text.strip().lower(), maxsplit=1)[0]
+    if word in ("yes", "true", "y", "on", "1", "1.0", "oom"):
+        return True
+    if word in ("no", "false", "n", "off", "0", "0.0"):
+        return False
+    raise NumberFault(f"{_quoted(text)} is neither yes nor no")
+
+
+def _is_plain(unit: str) -> bool:
+    return unit.lower() in _PLAIN_UNITS
+
+
+def _quoted(text: str) -> str:
+    shown = " ".join(text.split())
+    return repr(shown if len(shown) <= 40 else shown[:37] + "...")

@@ -1,0 +1,101 @@
+"""Recomputation, precision and attention from the words that rows use for them."""
+
+from __future__ import annotations
+
+import re
+
+from autoplan.validation.frameworks import Usage
+from autoplan.validation.numbers import says_nothing
+from autoplan.validation.rows import IncompleteRowError, MeasuredRow
+from autoplan.validation.setup import AttentionKernel, Recompute, Tuning
+
+_DTYPES = (
+    (r"fp8|float8|8.?bit float", "float8_e4m3fn"),
+    (r"bf16|bfloat16", "bfloat16"),
+    (r"fp16|float16|half", "float16"),
+    (r"tf32", None),
+    (r"fp32|float32", "float32"),
+)
+_HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
+_TASKS: tuple[tuple[str, Tuning], ...] = (
+    (r"adapter[_ -]?v2", "adapter-v2"),
+    (r"adapter", "adapter"),
+    (r"lora", "lora"),
+)
+
+
+def recompute_of(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Recompute:
+    """What runs twice.
+
+    Raises:
+        IncompleteRowError: only some layers are recomputed, or the words are not known.
+    """
+    words = row.recompute.lower()
+    if words != "none" and says_nothing(words):
+        assumed.append(f"recompute: {usage.recompute}, as {usage.framework.name} does")
+        return usage.recompute
+    if "of" in words.split() or "partial" in words:
+        raise IncompleteRowError(f"recompute {row.recompute!r}: layers differ")
+    if "selective" in words:
+        return _selective(words, usage)
+    if re.match(r"(full|block|yes|true)", words):
+        return "block"
+    if re.match(r"(baseline )?(none|no|false|off)\b|sp only", words):
+        return "none"
+    raise IncompleteRowError(f"recompute {row.recompute!r} is not known")
+
+
+def _selective(words: str, usage: Usage) -> Recompute:
+    if "layer" in words:
+        raise IncompleteRowError("recompute of every second layer: layers differ")
+    if "attention" in words:
+        return "attention"
+    if re.search(r"\bop", words):
+        return "operators"
+    return usage.selective
+
+
+def dtype_of(row: MeasuredRow, assumed: list[str]) -> str:
+    """What products with weights compute in; the first precision named counts.
+
+    Raises:
+        IncompleteRowError: a precision that no product is priced in.
+    """
+    words = _HIDDEN_FROM_COMPUTE.sub("", row.precision.lower())
+    if says_nothing(words):
+        assumed.append("precision: bf16")
+        return "bfloat16"
+    found = [
+        (match.start(), dtype)
+        for pattern, dtype in _DTYPES
+        if (match := re.search(pattern, words)) is not None
+    ]
+    dtype = min(found, default=(0, None), key=lambda each: each[0])[1]
+    if dtype is None:
+        raise IncompleteRowError(f"precision {row.precision!r} is not known")
+    if "/" in words and len(found) > 1:
+        assumed.append(f"precision: {dtype} of {row.precision}")
+    return dtype
+
+
+def attention_of(row: MeasuredRow, usage: Usage) -> AttentionKernel:
+    """Whether the fused kernel runs or scores are written."""
+    words = row.attn_impl.lower()
+    if re.search(r"flash|sdpa|cudnn|fa[23]|memory.?efficient", words):
+        return "flash"
+    if re.search(r"softmax|unfused|math|eager|naive", words):
+        return "scores"
+    return usage.attention
+
+
+def tuning_of(row: MeasuredRow) -> Tuning:
+    """Which weights learn."""
+    for pattern, tuning in _TASKS:
+        if re.search(pattern, row.task.lower()):
+            return tuning
+    return "all"
+
+
+def quantised(row: MeasuredRow) -> bool:
+    """Frozen weights in 4 bits (QLoRA, bitsandbytes)."""
+    return bool(re.search(r"nf4|fp4|4.?bit|qlora", f"{row.precision} {row.task}".lower()))
