@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from autoplan.search.bounds import (
@@ -37,7 +37,7 @@ from autoplan.search.ilp import RELATIVE_GAP
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import Problem, Solution, memory_of, time_of
 from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
-from autoplan.search.relaxations import least_increase, operators_only
+from autoplan.search.relaxations import least_increase
 from autoplan.search.solver import solve
 
 TOLERANCE = RELATIVE_GAP
@@ -102,6 +102,7 @@ class BestFirst:
         self._serial = 0
         self._floors: dict[tuple[int, int], ActivationFloor] = {}
         self._orders: dict[tuple[int, int], RecomputeOrder] = {}
+        self._models: dict[tuple[int, int], Problem] = {}
         self._rests: dict[Candidate, float] = {}
         self._answered: set[Candidate] = set()
 
@@ -206,12 +207,12 @@ class BestFirst:
         members = (candidate for candidate in self.candidates if candidate.tp == tp)
         return max(members, key=lambda candidate: (candidate.microbatch, -candidate.zero))
 
-    def _parameters(self, candidate: Candidate) -> Collection[int]:
-        return self.pricing.costs(candidate).weights.elements.keys()
-
     def _model(self, candidate: Candidate) -> Problem:
-        """A candidate's operators alone."""
-        return operators_only(self.problem(candidate, 0), self._parameters(candidate))
+        """A candidate's operators alone; the same for all of a degree and microbatch."""
+        key = candidate.tp, candidate.microbatch
+        if key not in self._models:
+            self._models[key] = self.pricing.operators(candidate)
+        return self._models[key]
 
     def _degree(self, tp: int) -> None:
         largest = self._largest(tp)

@@ -37,6 +37,11 @@ def build_problem(
     return _Builder(costs, fewest, most, WeightTerms(costs, most)).problem()
 
 
+def operators_alone(costs: CandidateCosts) -> Problem:
+    """Operators and conversions when nothing is recomputed: no parameters, messages or memory."""
+    return _Builder(costs, {}, {}, WeightTerms(costs, {})).operators()
+
+
 @dataclass(frozen=True, slots=True)
 class _Builder:
     costs: CandidateCosts
@@ -53,7 +58,9 @@ class _Builder:
         links = zip(space.links, self.costs.microbatch.conversions, strict=True)
         return Problem(
             nodes=nodes,
-            tensors=tuple(self._tensor(link, table) for link, table in links),
+            tensors=tuple(
+                self._tensor(link, table, self._copies(link, table)) for link, table in links
+            ),
             storages=(
                 *(self._storage(storage) for storage in self.costs.storages),
                 *self._entering(),
@@ -63,6 +70,22 @@ class _Builder:
             fixed_s=self.weights.root_latency_s(),
             fixed_pages=self.costs.fixed_pages,
             limit_pages=self.costs.limit_pages,
+        )
+
+    def operators(self) -> Problem:
+        space, weights = self.costs.microbatch.space, self.costs.weights.elements
+        links = zip(space.links, self.costs.microbatch.conversions, strict=True)
+        return Problem(
+            nodes=tuple(
+                Node(
+                    name=name,
+                    choices=(Choice(label=name),) * len(space.strategies[number])
+                    if number in weights
+                    else self._choices(number),
+                )
+                for number, name in enumerate(space.names)
+            ),
+            tensors=tuple(self._tensor(link, table, ()) for link, table in links),
         )
 
     @property
@@ -107,7 +130,12 @@ class _Builder:
                     holders=((space.number[door.name], frozenset((choice,))),),
                 )
 
-    def _tensor(self, link: Link, table: tuple[tuple[ConversionCost, ...], ...]) -> Tensor:
+    def _tensor(
+        self,
+        link: Link,
+        table: tuple[tuple[ConversionCost, ...], ...],
+        copy_pages: tuple[tuple[int, ...], ...],
+    ) -> Tensor:
         region, copies = link.tensor.region, link.tensor.copies
         count = self.costs.candidate.num_microbatches
         forward = count * (copies + self.fewest.get(region, 0))
@@ -120,7 +148,7 @@ class _Builder:
                 tuple(forward * c.forward_s + count * copies * c.backward_s for c in row)
                 for row in table
             ),
-            copy_pages=self._copies(link, table),
+            copy_pages=copy_pages,
         )
 
     def _copies(

@@ -111,7 +111,8 @@ class _Pricer:
     sizes: FoldedSizes
     cluster: ClusterSpec
     ranks_per_node: int
-    known: dict[tuple[int, bool, Placement, Port], ConversionCost] = field(default_factory=dict)
+    known: dict[tuple[int, bool, int], ConversionCost] = field(default_factory=dict)
+    known_s: dict[Message, float] = field(default_factory=dict)
 
     def operators(self, name: str, options: tuple[Strategy, ...]) -> tuple[OpCost, ...]:
         node = self.sizes.nodes.get(name)
@@ -150,18 +151,16 @@ class _Pricer:
     def link(self, link: Link) -> tuple[tuple[ConversionCost, ...], ...]:
         meta = self.sizes.meta(link.tensor.ref)
         nbytes, learns = meta.nbytes, meta.requires_grad
-        return tuple(
-            tuple(self._conversion(nbytes, learns, placement, port) for port in link.ports)
-            for placement in link.placements
-        )
-
-    def _conversion(
-        self, nbytes: int, learns: bool, placement: Placement, port: Port
-    ) -> ConversionCost:
-        key = nbytes, learns, placement, port
-        if key not in self.known:
-            self.known[key] = self._priced(nbytes, learns, placement, port)
-        return self.known[key]
+        table = []
+        for placement, pairs in zip(link.placements, link.pairs, strict=True):
+            row = []
+            for port, pair in zip(link.ports, pairs, strict=True):
+                key = nbytes, learns, pair
+                if key not in self.known:
+                    self.known[key] = self._priced(nbytes, learns, placement, port)
+                row.append(self.known[key])
+            table.append(tuple(row))
+        return tuple(table)
 
     def _priced(
         self, nbytes: int, learns: bool, placement: Placement, port: Port
@@ -180,12 +179,15 @@ class _Pricer:
         )
 
     def _sent_s(self, sent: tuple[Message, ...]) -> float:
-        return sum(
-            collective_s(
+        return sum(self._message_s(message) for message in sent)
+
+    def _message_s(self, message: Message) -> float:
+        if message not in self.known_s:
+            kind, nbytes = message
+            self.known_s[message] = collective_s(
                 cast(CollectiveKind, kind), nbytes, self.space.tp, self.ranks_per_node, self.cluster
             )
-            for kind, nbytes in sent
-        )
+        return self.known_s[message]
 
 
 def _kind_of(node: OpNode) -> WorkKind:

@@ -8,14 +8,14 @@ from autoplan.job import Job
 from autoplan.search.candidate_costs import CandidateCosts, Recomputed
 from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import fold
-from autoplan.search.folding import build_problem
+from autoplan.search.folding import build_problem, operators_alone
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.problem import PAGE_BYTES, Problem, pages
 from autoplan.search.space import Space, build_space
 from autoplan.search.storages import KeptStorage, kept_storages
 from autoplan.search.weight_costs import Training, weight_costs
 from autoplan.sharding.mesh import MeshAxis
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode
 from hardware_profiles.spec import ClusterSpec
@@ -34,6 +34,7 @@ class Pricing:
         )
         self.limit_bytes = int(cluster.device.memory_bytes * (1 - job.memory_margin))
         self.limit_pages = self.limit_bytes // PAGE_BYTES
+        self._rules = GraphRules(graph)
         self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
         self._spaces: dict[int, Space] = {}
         self._microbatches: dict[
@@ -46,14 +47,15 @@ class Pricing:
         other = Pricing(self.graph, job, self.cluster)
         if job.gpus_per_node == self.job.gpus_per_node:
             other._microbatches = self._microbatches
-        other._strategies, other._spaces = self._strategies, self._spaces
+        other._rules, other._strategies = self._rules, self._strategies
+        other._spaces = self._spaces
         return other
 
     def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:
         """Strategies of a call over ``tp`` ranks."""
         key = node.name, tp
         if key not in self._strategies:
-            self._strategies[key] = strategies_for(node, self.graph, MeshAxis("tp", tp))
+            self._strategies[key] = self._rules.strategies(node, MeshAxis("tp", tp))
         return self._strategies[key]
 
     def space(self, tp: int) -> Space:
@@ -73,6 +75,10 @@ class Pricing:
     ) -> Problem:
         """The candidate's decisions when so many blocks are recomputed (``build_problem``)."""
         return build_problem(self.costs(candidate), fewest, most)
+
+    def operators(self, candidate: Candidate) -> Problem:
+        """A candidate's operators alone (``operators_alone``)."""
+        return operators_alone(self.costs(candidate))
 
     @cached_property
     def buffer_bytes(self) -> int:

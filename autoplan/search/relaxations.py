@@ -1,25 +1,10 @@
-"""Parts of a problem, and by how much problems of the same decisions differ at least."""
+"""By how much problems of the same decisions differ at least."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import replace
 
-from autoplan.search.problem import Node, Problem
-
-
-def operators_only(problem: Problem, parameters: Collection[int]) -> Problem:
-    """The problem without what parameters cost and without memory limit."""
-    nodes = tuple(
-        _for_nothing(node) if number in parameters else node
-        for number, node in enumerate(problem.nodes)
-    )
-    return replace(problem, nodes=nodes, overlaps=(), fixed_s=0.0, limit_pages=None)
-
-
-def _for_nothing(node: Node) -> Node:
-    return replace(node, choices=tuple(replace(choice, time_s=0.0) for choice in node.choices))
+from autoplan.search.problem import Problem
 
 
 def least_increase(before: Problem, after: Problem) -> float:

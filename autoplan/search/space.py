@@ -34,6 +34,7 @@ class Link:
         classes: for each choice of the producer, its number among ``placements``.
         ports: the different ports with which it may be read.
         readers: decision number, and for each of its choices the number among ``ports``.
+        pairs: for each placement and port, a number that equal pairs of the space share.
     """
 
     tensor: FoldedTensor
@@ -42,6 +43,7 @@ class Link:
     classes: tuple[int, ...]
     ports: tuple[Port, ...]
     readers: tuple[tuple[int, tuple[int, ...]], ...]
+    pairs: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +61,14 @@ class Space:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        return tuple(self._link(tensor) for tensor in self.folded.tensors)
+        pairs: dict[tuple[Placement, Port], int] = {}
+        return tuple(self._link(tensor, pairs) for tensor in self.folded.tensors)
 
     def of(self, name: str) -> tuple[Strategy, ...]:
         """The strategies of one decision."""
         return self.strategies[self.number[name]]
 
-    def _link(self, tensor: FoldedTensor) -> Link:
+    def _link(self, tensor: FoldedTensor, pairs: dict[tuple[Placement, Port], int]) -> Link:
         producer = self.number[tensor.ref.node]
         left = [s.outputs[tensor.ref.index] for s in self.strategies[producer]]
         wanted = [
@@ -81,6 +84,10 @@ class Space:
             classes=tuple(placements.index(placement) for placement in left),
             ports=ports,
             readers=tuple((v, tuple(ports.index(port) for port in row)) for v, row in wanted),
+            pairs=tuple(
+                tuple(pairs.setdefault((placement, port), len(pairs)) for port in ports)
+                for placement in placements
+            ),
         )
 
 

@@ -14,7 +14,7 @@ from autoplan.plan import RegionPlan
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of, parse
 from autoplan.sharding.redistribute import is_possible
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import Block, OpGraph, Ref
 
@@ -108,6 +108,7 @@ class _Reader:
 
     def __init__(self, graph: OpGraph, axis: MeshAxis) -> None:
         self.graph = graph
+        self.rules = GraphRules(graph)
         self.axis = axis
         self.strategies: dict[str, Strategy] = {}
         self.storage: dict[str, Placement] = {}
@@ -152,7 +153,7 @@ class _Reader:
         )
 
     def _strategy(self, name: str, label: str) -> Strategy:
-        offered = strategies_for(self.graph.by_name[name], self.graph, self.axis)
+        offered = self.rules.strategies(self.graph.by_name[name], self.axis)
         for strategy in offered:
             if strategy.label == label:
                 return strategy

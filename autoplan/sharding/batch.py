@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
-from autoplan.sharding.rules import known, strategies_for
+from autoplan.sharding.rules import GraphRules, known
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
 
@@ -72,6 +72,7 @@ class _Walk:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
+        self.rules = GraphRules(graph)
         self.axis = MeshAxis("dp", graph.batch)
         self.placements: dict[Ref, Placement] = {}
         self.strategies: dict[str, Strategy] = {}
@@ -110,7 +111,7 @@ class _Walk:
         if known_for != arriving:
             offered = [
                 strategy
-                for strategy in strategies_for(node, self.graph, self.axis, arriving)
+                for strategy in self.rules.strategies(node, self.axis, arriving)
                 if _keeps_batch(strategy, node.outputs)
             ]
             self.offers[node.name] = arriving, offered
@@ -148,7 +149,7 @@ class _Walk:
         self.mixing.append(
             f"{node.name}: {self._reason(node)}{f' ({node.where})' * bool(node.where)}"
         )
-        self.strategies[node.name] = strategies_for(node, self.graph, self.axis)[0]
+        self.strategies[node.name] = self.rules.strategies(node, self.axis)[0]
         for index, meta in enumerate(node.outputs):
             self.placements[Ref(node.name, index)] = _own(meta)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoplan.sharding.enumerate import replicate, strategies
+from autoplan.sharding.equation import Equation
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement
 from autoplan.sharding.rules import attention
-from autoplan.sharding.rules.parts import arriving_parts, wanted_parts
+from autoplan.sharding.rules.parts import Wishes, arriving_parts
 from autoplan.sharding.rules.registry import RULES, equation_of
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode
@@ -28,21 +29,42 @@ def is_attention(target: str) -> bool:
     return target in attention.RULES
 
 
+class GraphRules:
+    """The rules read for one graph; equations are worked out once, for all blocks of a kind."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self._graph = graph
+        self._equations: dict[str, Equation | None] = {}
+        self._wishes = Wishes(graph, self._equation_of)
+
+    def strategies(
+        self, node: OpNode, axis: MeshAxis, arriving: Sequence[Placement] = ()
+    ) -> tuple[Strategy, ...]:
+        """All ways to run a call on one axis, at the graph's shapes; ``replicate`` is first.
+
+        Args:
+            arriving: placements of the operands where they are known; a dim that arrives sharded
+                in parts is then offered in these parts.
+        """
+        equation = self._equation_of(node)
+        if equation is None:
+            return (replicate(len(node.operands), len(node.outputs)),)
+        inputs = [self._graph.meta(ref) for ref in node.operands]
+        if axis.splits_batch:
+            parts = arriving_parts(equation, arriving)
+        else:
+            parts = self._wishes.of(node, equation)
+        return strategies(equation, inputs, node.outputs, axis, parts)
+
+    def _equation_of(self, node: OpNode) -> Equation | None:
+        name = self._graph.representative.get(node.name, node.name)
+        if name not in self._equations:
+            self._equations[name] = equation_of(node, self._graph)
+        return self._equations[name]
+
+
 def strategies_for(
     node: OpNode, graph: OpGraph, axis: MeshAxis, arriving: Sequence[Placement] = ()
 ) -> tuple[Strategy, ...]:
-    """All ways to run a call on one axis, at the graph's global shapes; ``replicate`` is first.
-
-    Args:
-        arriving: placements of the operands where they are known; a dim that arrives sharded in
-            parts is then offered in these parts.
-    """
-    equation = equation_of(node, graph)
-    if equation is None:
-        return (replicate(len(node.operands), len(node.outputs)),)
-    inputs = [graph.meta(ref) for ref in node.operands]
-    if axis.splits_batch:
-        parts = arriving_parts(equation, arriving)
-    else:
-        parts = wanted_parts(node, equation, graph)
-    return strategies(equation, inputs, node.outputs, axis, parts)
+    """``GraphRules.strategies`` of a single call."""
+    return GraphRules(graph).strategies(node, axis, arriving)

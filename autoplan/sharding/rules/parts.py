@@ -11,26 +11,14 @@ as well; there the parts follow from how the operands arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from autoplan.sharding.equation import Dims, Equation, extent
 from autoplan.sharding.placement import Placement, Shard
-from autoplan.sharding.rules.registry import equation_of
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
 MAX_PARTS = 4
 """Fused projections join at most this many; more parts are heads seen as parts."""
-
-
-def wanted_parts(node: OpNode, equation: Equation, graph: OpGraph) -> dict[str, tuple[int, ...]]:
-    """For each letter that is a whole dim of an output, the numbers of parts that readers want."""
-    wanted = {
-        letters[0]: _wanted_at(graph, Ref(node.name, index), dim)
-        for index, dims in enumerate(equation.outputs)
-        for dim, letters in enumerate(dims)
-        if len(letters) == 1 and letters[0] not in equation.local_ops
-    }
-    return {letter: tuple(sorted(parts)) for letter, parts in wanted.items() if parts}
 
 
 def arriving_parts(
@@ -48,26 +36,45 @@ def arriving_parts(
     return found
 
 
-def _wanted_at(graph: OpGraph, ref: Ref, dim: int) -> set[int]:
-    found: set[int] = set()
-    for name in graph.readers.get(ref, ()):
-        reader = graph.by_name[name]
-        if len(reader.operands) != 1:
-            continue
-        equation = equation_of(reader, graph)
+class Wishes:
+    """The numbers of parts that the readers of a graph's tensors want, each worked out once."""
+
+    def __init__(self, graph: OpGraph, equation_of: Callable[[OpNode], Equation | None]) -> None:
+        self._graph = graph
+        self._equation_of = equation_of
+        self._known: dict[tuple[Ref, int], frozenset[int]] = {}
+
+    def of(self, node: OpNode, equation: Equation) -> dict[str, tuple[int, ...]]:
+        """For each letter that is a whole dim of an output, the parts that readers want."""
+        wanted = {
+            letters[0]: self._at(Ref(node.name, index), dim)
+            for index, dims in enumerate(equation.outputs)
+            for dim, letters in enumerate(dims)
+            if len(letters) == 1 and letters[0] not in equation.local_ops
+        }
+        return {letter: tuple(sorted(parts)) for letter, parts in wanted.items() if parts}
+
+    def _at(self, ref: Ref, dim: int) -> frozenset[int]:
+        key = ref, dim
+        if key not in self._known:
+            readers = (self._graph.by_name[name] for name in self._graph.readers.get(ref, ()))
+            wanted = {parts for reader in readers for parts in self._by(reader, dim)}
+            self._known[key] = frozenset(parts for parts in wanted if 1 < parts <= MAX_PARTS)
+        return self._known[key]
+
+    def _by(self, reader: OpNode, dim: int) -> Iterator[int]:
+        """What a reader wants of a dim of its one operand, itself or for its own readers."""
+        equation = self._equation_of(reader) if len(reader.operands) == 1 else None
         if equation is None:
-            continue
+            return
         letters = equation.inputs[0][dim]
         if len(letters) > 1:
-            found |= {
-                extent(letters[:index], equation.sizes)
-                for index, letter in enumerate(letters)
-                if index and letter not in equation.whole
-            }
+            for index, letter in enumerate(letters):
+                if index and letter not in equation.whole:
+                    yield extent(letters[:index], equation.sizes)
         elif letters and letters[0] not in equation.whole:
             for index, at in _alone(equation.outputs, letters[0]):
-                found |= _wanted_at(graph, Ref(name, index), at)
-    return {parts for parts in found if 1 < parts <= MAX_PARTS}
+                yield from self._at(Ref(reader.name, index), at)
 
 
 def _alone(outputs: tuple[Dims, ...], letter: str) -> list[tuple[int, int]]:
