@@ -1,0 +1,208 @@
+"""The simulations against small ones that are written otherwise."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.pipeline import simulate
+from cost_models.schedules import rank_actions
+from tests.unit.pipeline_cases import cases, stage_times
+
+
+def longest_path_s(case):
+    """Ends of all actions with messages beside compute, as longest paths by recursion."""
+    shape, stages = case.shape, case.stages
+    order = [rank_actions(shape, rank) for rank in range(case.ranks)]
+    where = {
+        action: (rank, i) for rank in range(case.ranks) for i, action in enumerate(order[rank])
+    }
+    back = "I" if shape.splits_backward else "B"
+
+    def seconds(action):
+        times = stages[action.stage]
+        whole = times.backward_input_s + times.backward_weight_s
+        return {
+            "F": times.forward_s,
+            "B": whole,
+            "I": times.backward_input_s,
+            "W": times.backward_weight_s,
+        }[action.kind]
+
+    def crosses(action):
+        target = action.stage + (1 if action.kind == "F" else -1)
+        in_model = 0 <= target < len(stages)
+        return action.kind != "W" and in_model and shape.rank_of(target) != where[action][0]
+
+    @functools.cache
+    def end(action):
+        rank, i = where[action]
+        start = end(order[rank][i - 1]) if i else 0.0
+        source = None
+        if action.kind == "F" and action.stage > 0:
+            source = action._replace(stage=action.stage - 1)
+        if action.kind == back and action.stage < len(stages) - 1:
+            source = action._replace(stage=action.stage + 1)
+        if source is not None:
+            start = max(start, arrival(source) if crosses(source) else end(source))
+        return start + seconds(action)
+
+    @functools.cache
+    def arrival(action):
+        rank, i = where[action]
+        times = stages[action.stage]
+        earlier = [a for a in order[rank][:i] if a.kind == action.kind and crosses(a)]
+        leaves = max(end(action), arrival(earlier[-1]) if earlier else 0.0)
+        return leaves + (times.send_forward_s if action.kind == "F" else times.send_backward_s)
+
+    return {action: end(action) for action in where}
+
+
+@settings(deadline=None, max_examples=150)
+@given(case=cases(blocking=False, max_ranks=4, max_microbatches=9))
+def test_messages_beside_compute(case):
+    ends, time = longest_path_s(case), case.simulate()
+    last = "W" if case.shape.splits_backward else "B"
+    for rank in range(case.ranks):
+        of_rank = [end for action, end in ends.items() if case.shape.rank_of(action.stage) == rank]
+        assert time.rank_end_s[rank] == pytest.approx(max(of_rank), rel=1e-9)
+    for stage in range(len(case.stages)):
+        backwards = [end for a, end in ends.items() if a.kind == last and a.stage == stage]
+        assert time.last_backward_end_s[stage] == pytest.approx(max(backwards), rel=1e-9)
+
+
+def megatron_1f1b(rank, ranks, microbatches, stages):
+    """What a rank does in ``forward_backward_pipelining_without_interleaving``: seconds of
+    compute, or the messages of one wait, by (direction, stage that sends, microbatch)."""
+    warmup = min(ranks - rank - 1, microbatches)
+    forward_s = stages[rank].forward_s
+    backward_s = stages[rank].backward_input_s + stages[rank].backward_weight_s
+
+    def up(stage, i):
+        return [("up", stage, i)] if 0 <= stage < ranks - 1 else []
+
+    def down(stage, i):
+        return [("down", stage, i)] if 0 < stage < ranks else []
+
+    for i in range(warmup):
+        yield up(rank - 1, i)
+        yield forward_s
+        yield up(rank, i)
+    steady = microbatches - warmup
+    if steady:
+        yield up(rank - 1, warmup)
+    for i in range(steady):
+        yield forward_s
+        yield up(rank, warmup + i) + down(rank + 1, i)
+        yield backward_s
+        yield down(rank, i) + (up(rank - 1, warmup + i + 1) if i < steady - 1 else [])
+    for i in range(steady, microbatches):
+        yield down(rank + 1, i)
+        yield backward_s
+        yield down(rank, i)
+
+
+def rendezvous_s(programs, message_s):
+    """The end of each program, where all messages of a wait start when both sides have come."""
+    steps = [list(program) for program in programs]
+    at, clock, posted = [0] * len(steps), [0.0] * len(steps), {}
+    while any(at[r] < len(steps[r]) for r in range(len(steps))):
+        before = list(at)
+        for rank, program in enumerate(steps):
+            while at[rank] < len(program):
+                step = program[at[rank]]
+                if isinstance(step, float):
+                    clock[rank] += step
+                else:
+                    for message in step:
+                        posted.setdefault(message, {})[rank] = clock[rank]
+                    if any(len(posted[message]) < 2 for message in step):
+                        break
+                    ends = [max(posted[m].values()) + message_s(m) for m in step]
+                    clock[rank] = max([clock[rank], *ends])
+                at[rank] += 1
+        assert at != before, "deadlock"
+    return clock
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), ranks=st.integers(1, 5), microbatches=st.integers(1, 9))
+def test_blocking_1f1b_is_megatrons(data, ranks, microbatches):
+    """Messages of a boundary take the same time both ways here."""
+    stages = list(data.draw(stage_times(ranks)))
+    for stage in range(1, ranks):
+        stages[stage] = replace(stages[stage], send_backward_s=stages[stage - 1].send_forward_s)
+
+    def message_s(message):
+        way, stage, _ = message
+        return stages[stage].send_forward_s if way == "up" else stages[stage].send_backward_s
+
+    programs = [megatron_1f1b(rank, ranks, microbatches, stages) for rank in range(ranks)]
+    ends = rendezvous_s(programs, message_s)
+    time = simulate("1f1b", stages, microbatches, ranks, blocking_sends=True)
+    assert time.rank_end_s == pytest.approx(ends, rel=1e-9)
+
+
+def interleaved_lockstep_s(case):
+    """Megatron's interleaved loop, by recursion: iteration t - r of rank r is its F, then its B,
+    then one exchange of all messages with both neighbours."""
+    ranks, stages = case.ranks, case.stages
+    per_rank = len(stages) // ranks
+    total = case.microbatches * per_rank
+
+    def chunk(index):
+        return (index % (ranks * per_rank)) // ranks
+
+    def forward(t, rank):
+        return chunk(t - rank) * ranks + rank if 0 <= t - rank < total else None
+
+    def backward(t, rank):
+        index = t - rank - (2 * (ranks - rank - 1) + (per_rank - 1) * ranks)
+        if 0 <= index < total:
+            return (per_rank - 1 - chunk(index)) * ranks + rank
+        return None
+
+    def messages(t, rank):
+        """Seconds of what this rank sends, by the other rank."""
+        f, b = forward(t, rank), backward(t, rank)
+        if f is not None and f < len(stages) - 1:
+            yield (rank, (rank + 1) % ranks, "next"), stages[f].send_forward_s
+        if b is not None and b > 0:
+            yield (rank, (rank - 1) % ranks, "before"), stages[b].send_backward_s
+
+    @functools.cache
+    def computed(t, rank):
+        f, b = forward(t, rank), backward(t, rank)
+        start = exchanged(t - 1, rank) if t else 0.0
+        return (
+            start
+            + (stages[f].forward_s if f is not None else 0.0)
+            + (stages[b].backward_input_s + stages[b].backward_weight_s if b is not None else 0.0)
+        )
+
+    @functools.cache
+    def exchanged(t, rank):
+        end = computed(t, rank)
+        for other in range(ranks):
+            for (source, target, _), send_s in messages(t, other):
+                if source != target and rank in (source, target):
+                    end = max(end, max(computed(t, source), computed(t, target)) + send_s)
+        return end
+
+    slots = total + (per_rank - 1) * ranks + 2 * (ranks - 1)
+    for t in range(slots):
+        for rank in range(ranks):
+            exchanged(t, rank)
+    return [exchanged(slots - 1, rank) for rank in range(ranks)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data())
+def test_blocking_interleaved_is_megatrons(data):
+    case = data.draw(cases(blocking=True, max_ranks=4, max_microbatches=12,
+                           schedules=["interleaved_1f1b"]))  # fmt: skip
+    if case.microbatches % case.ranks:
+        return
+    assert case.simulate().rank_end_s == pytest.approx(interleaved_lockstep_s(case), rel=1e-9)
