@@ -8,8 +8,8 @@ adds partial sums to write and read. The fastest tile counts, as in a library's 
 traffic and the start of the kernel bound it from below.
 
 A last wave that is not full costs the mean of a whole wave and of its share: busy multiprocessors
-get the power that idle ones leave. Rows that are not multiples of 16 bytes are loaded in smaller
-pieces.
+get the power that idle ones leave. Rows that are not whole lines of the cache load more
+than they need, in smaller pieces.
 
 On measured products (docs/costs.md) the constants below hold for A100, H100 and B200 alike; what
 differs between devices are the rates of a multiprocessor, which profiles state.
@@ -28,7 +28,8 @@ TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 LARGEST_TILE = 256 * 128
 RAMP_S = 2e-6
 SPLITS = (2, 4, 8)
-ALIGNED_BYTES = 16
+LINE_BYTES = 128
+MISALIGNED = 1.15  # for each halving of the largest power of two in a row's bytes
 
 
 def gemm_s(work: Gemm, device: DeviceSpec) -> float:
@@ -109,9 +110,11 @@ def _tiled_s(
 
 
 def _misalignment(row_bytes: int) -> float:
-    """How many times longer rows of so many bytes take than rows of whole 16-byte pieces.
+    """How many times longer rows of so many bytes take than rows of whole 128-byte lines.
 
-    1.26 for 8-byte pieces, 2 for 2-byte ones: padding GPT-2's vocabulary from 50257 to 50304 sped
-    a whole training step up by a quarter (nanoGPT), which doubles the cost of the last product.
+    NVIDIA's guide to matrix multiplication asks for such rows on A100. The size of the effect
+    follows two published changes of a whole run: hidden size 14400 (rows of 3600 bytes on 8
+    tensor-parallel A100) to 13824, 27 % more (BigScience's chronicle of its 176B model), and
+    GPT-2's vocabulary from 50257 to 50304, 25 % more (nanoGPT).
     """
-    return (ALIGNED_BYTES / math.gcd(row_bytes, ALIGNED_BYTES)) ** (1 / 3)
+    return MISALIGNED ** math.log2(LINE_BYTES // math.gcd(row_bytes, LINE_BYTES))

@@ -1,11 +1,13 @@
-"""Roofline, optimizer step and overlap against closed forms."""
+"""Roofline, streaming kernels and overlap against closed forms."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models.compute import OpWork, op_s, peak_flops_per_s
+from cost_models.compute import OpWork, kernel_s, op_s, peak_flops_per_s
 from cost_models.overlap import exposed_s
+from cost_models.work import Streaming
+from hardware_profiles.load import load
 from hardware_profiles.spec import DeviceSpec
 
 DEVICE = DeviceSpec(
@@ -62,7 +64,31 @@ def test_more_work_never_takes_less_time(given_work, factor):
     assert op_s(given_work, DEVICE) <= op_s(more, DEVICE)
 
 
+def test_streaming_kernels_cost_their_bytes_and_starts():
+    assert kernel_s(Streaming(bytes=400.0), DEVICE) == 10.0 + 2.0
+    assert kernel_s(Streaming(bytes=400.0, kernels=3), DEVICE) == 10.0 + 6.0
+    assert kernel_s(Streaming(bytes=0.0, kernels=0), DEVICE) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "megabytes", "seconds"),
+    [
+        ("dgx-a100-80g", 201.3, 112e-6),
+        ("dgx-a100-80g", 169.9, 96.5e-6),
+        ("dgx-h100", 201.3, 62e-6),
+        ("dgx-h100", 169.9, 52e-6),
+    ],
+)
+def test_sums_of_two_tensors_as_measured(cluster, megabytes, seconds):
+    """Vidur's profiles, ``add`` of Llama 2 70B at 4096 and 3456 tokens."""
+    device = load(cluster).device
+    predicted = kernel_s(Streaming(bytes=megabytes * 1e6), device)
+    assert seconds * 0.95 < predicted < seconds * 1.2
+
+
 def test_negative_work_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        kernel_s(Streaming(bytes=-1.0), DEVICE)
     with pytest.raises(ValueError, match="negative"):
         op_s(OpWork(flops=-1.0, bytes=0.0, dtype="float32", kind="memory"), DEVICE)
 

@@ -131,6 +131,7 @@ def test_unknown_name_suggests_the_nearest():
         ("value = 8,", "value = 8.0,", "gpus_per_node.value"),
         ("value = 2147483648", "value = 84933853184", "workspace_bytes leaves nothing"),
         ("peak_flops.float32", "peak_flops.float16x", "peak_flops.float16x"),
+        ("value = 132,", "value = 132.0,", "device.sm_count.value"),
         ('backend = "nccl"', 'backend = "mpi"', "backend"),
         ('name = "dgx-h100"', 'name = "a/b"', "name"),
         ("[device]", "[device", "is not TOML"),
@@ -148,6 +149,19 @@ def test_missing_float32_peak_is_refused():
     text = "\n".join(line for line in TEXT.splitlines() if "peak_flops.float32" not in line)
     with pytest.raises(ProfileFault, match=r"peak_flops\.float32 is missing"):
         parse(text, where="x")
+
+
+def test_multiprocessors_come_with_their_rate():
+    text = "\n".join(line for line in TEXT.splitlines() if not line.startswith("sm_load"))
+    with pytest.raises(ProfileFault, match="sm_count and sm_load_bytes_per_s go together"):
+        parse(text, where="x")
+
+
+@pytest.mark.parametrize("name", names())
+def test_devices_of_clusters_say_how_kernels_fill_them(name):
+    device = load(name).device
+    stated = (device.sm_count, device.attention_forward_efficiency)
+    assert all(stated) != (name == "cpu-gloo")
 
 
 def test_unreadable_files_are_refused(tmp_path):
