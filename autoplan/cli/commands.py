@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``models``, ``clusters``.
+"""The commands: ``plan``, ``report``, ``models``, ``clusters``, ``validate``.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoplan.cli.options import key_values, shapes
+from autoplan.cli.validate import validate
 from autoplan.errors import PlanError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.command()(validate)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the report.")]
 

@@ -1,0 +1,244 @@
+"""Predictions beside published measurements on a terminal: a table a set, then the summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.report import units
+from autoplan.validation.predict import Prediction
+from autoplan.validation.scores import Errors, Summary, by_set, summarise
+from autoplan.validation.setup import Setup
+
+_PIPE_WIDTH = 100
+_AXES = ("tp", "pp", "dp", "cp", "ep")
+_IDS_SHOWN = 4
+
+
+def print_validation(
+    predictions: Sequence[Prediction], notes: Sequence[str], console: Console | None = None
+) -> None:
+    """Prints every set and the summary, 100 columns wide where stdout is no terminal."""
+    if console is None:
+        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    sets = by_set(predictions)
+    for note in notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+    for name, members in sets.items():
+        _print_set(console, name, members)
+    summaries = {name: summarise(members) for name, members in sets.items()}
+    if len(sets) > 1:
+        summaries["all sets"] = summarise(predictions)
+    _print_summary(console, summaries)
+
+
+def _print_set(console: Console, name: str, members: Sequence[Prediction]) -> None:
+    priced = [each for each in members if each.priced]
+    console.print()
+    title = Text(name, style="bold")
+    title.append(f"  {len(members)} rows, {len(priced)} priced", style="not bold")
+    if not any(each.row.scored for each in members):
+        title.append(f", quality {_qualities(members)}: not scored", style="not bold yellow")
+    console.print(title)
+    if priced:
+        console.print(Padding(_rows(priced), (0, 0, 0, 2)))
+    _print_reasons(console, "Assumed", _by_reason(members, lambda each: each.assumed))
+    skipped = _by_reason(members, lambda each: (each.skipped,) if each.skipped else ())
+    _print_reasons(console, "Not priced", skipped)
+
+
+def _rows(priced: Sequence[Prediction]) -> Table:
+    timed = any(_reports_time(each) for each in priced)
+    weighed = any(each.reported_bytes is not None or each.row.oom for each in priced)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=22)
+    table.add_column("mesh, microbatches", no_wrap=True, overflow="ellipsis", min_width=12)
+    if timed:
+        _add_columns(table, "step", "reported", "error")
+    if weighed or not timed:
+        _add_columns(table, "memory", "reported", "error")
+    for each in priced:
+        cells = [Text(each.row.id), Text(_configuration(each.setup))]
+        if timed:
+            cells += _time_cells(each)
+        if weighed or not timed:
+            cells += _memory_cells(each)
+        table.add_row(*cells, style="" if each.row.scored else "dim")
+    return table
+
+
+def _add_columns(table: Table, *names: str) -> None:
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+
+
+def _reports_time(prediction: Prediction) -> bool:
+    return prediction.row.step_time_s is not None and prediction.predicted_s is not None
+
+
+def _time_cells(prediction: Prediction) -> list[Text]:
+    return [
+        _optional(prediction.predicted_s, units.seconds),
+        _optional(prediction.row.step_time_s, units.seconds),
+        _error(prediction.error),
+    ]
+
+
+def _memory_cells(prediction: Prediction) -> list[Text]:
+    reported = _optional(prediction.reported_bytes, units.nbytes)
+    if prediction.row.oom:
+        reported = Text("no fit")
+        wrong = prediction.out_of_memory is False
+        error = Text("fits", style="red") if wrong else Text("no fit", style="green")
+    else:
+        error = _error(prediction.mem_error)
+    return [_optional(prediction.predicted_bytes, units.nbytes), reported, error]
+
+
+def _configuration(setup: Setup | None) -> str:
+    """``tp 8 pp 12 dp 4, 384 x 1``: the mesh, and microbatches of so many sequences."""
+    if setup is None:
+        return ""
+    axes = [f"{axis} {getattr(setup, axis)}" for axis in _AXES if getattr(setup, axis) > 1]
+    return f"{' '.join(axes) or '1 GPU'}, {setup.microbatches} x {setup.microbatch}"
+
+
+def _by_reason(
+    members: Sequence[Prediction], reasons_of: Callable[[Prediction], Iterable[str]]
+) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in members:
+        for reason in reasons_of(each):
+            found.setdefault(reason, []).append(each.row.id)
+    return found
+
+
+def _print_reasons(console: Console, title: str, reasons: dict[str, list[str]]) -> None:
+    if not reasons:
+        return
+    console.print(Padding(Text(f"{title}:", style="dim"), (0, 0, 0, 2)))
+    for reason, ids in reasons.items():
+        shown = ", ".join(ids[:_IDS_SHOWN])
+        more = f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
+        line = Text(reason)
+        line.append(f"  {shown}{more}", style="dim")
+        console.print(Padding(line, (0, 0, 0, 4)))
+
+
+def _print_summary(console: Console, summaries: dict[str, Summary]) -> None:
+    _section(console, "Step time, |predicted / reported - 1|, quality A and B", _steps(summaries))
+    weighed = {name: each for name, each in summaries.items() if each.memory or each.out_of_memory}
+    if any(each.memory or _knows_misfits(each) for each in weighed.values()):
+        _section(console, "Memory, and whether it fits", _memory(weighed))
+    ranked = {name: each for name, each in summaries.items() if each.ranking}
+    if ranked:
+        title = "Choosing among 3 or more runs of the same work on the same devices"
+        _section(console, title, _ranking(ranked))
+
+
+def _section(console: Console, title: str, body: Table) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(Padding(body, (0, 0, 0, 2)))
+
+
+def _summary_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("set", no_wrap=True, overflow="ellipsis", max_width=30)
+    _add_columns(table, *columns)
+    return table
+
+
+def _steps(summaries: dict[str, Summary]) -> Table:
+    table = _summary_table("rows", "priced", "scored", "median", "mean", "p90", "max", "rank corr.")
+    for name, each in summaries.items():
+        table.add_row(
+            Text(name),
+            str(each.rows),
+            str(each.priced),
+            *_error_cells(each.step),
+            _correlation(each.rank_correlation),
+            style=_style(name),
+        )
+    return table
+
+
+def _memory(summaries: dict[str, Summary]) -> Table:
+    table = _summary_table(
+        "scored", "median", "mean", "p90", "max", "fits: right", "wrong", "no fit: right", "wrong"
+    )
+    for name, each in summaries.items():
+        calls = each.out_of_memory
+        table.add_row(
+            Text(name),
+            *_error_cells(each.memory),
+            *(
+                ("-",) * 4
+                if calls is None
+                else (
+                    str(calls.fits_rightly),
+                    str(calls.fits_wrongly),
+                    str(calls.out_of_memory_rightly),
+                    str(calls.out_of_memory_wrongly),
+                )
+            ),
+            style=_style(name),
+        )
+    return table
+
+
+def _ranking(summaries: dict[str, Summary]) -> Table:
+    table = _summary_table("groups", "rows", "rank corr.", "regret median", "regret p90")
+    for name, each in summaries.items():
+        if each.ranking is not None:
+            table.add_row(
+                Text(name),
+                str(each.ranking.groups),
+                str(each.ranking.rows),
+                _correlation(each.ranking.rank_correlation),
+                units.percent(each.ranking.regret_median),
+                units.percent(each.ranking.regret_p90),
+                style=_style(name),
+            )
+    return table
+
+
+def _knows_misfits(summary: Summary) -> bool:
+    calls = summary.out_of_memory
+    return calls is not None and calls.out_of_memory_rightly + calls.fits_wrongly > 0
+
+
+def _style(name: str) -> str:
+    return "bold" if name == "all sets" else ""
+
+
+def _error_cells(errors: Errors | None) -> tuple[str, ...]:
+    if errors is None:
+        return ("0", "-", "-", "-", "-")
+    figures = (errors.median, errors.mean, errors.p90, errors.max)
+    return (str(errors.rows), *(units.percent(figure) for figure in figures))
+
+
+def _correlation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _optional(value: float | None, shown: Callable[[float], str]) -> Text:
+    return Text("-") if value is None else Text(shown(value))
+
+
+def _error(error: float | None) -> Text:
+    if error is None:
+        return Text("-")
+    size = abs(error)
+    style = "green" if size <= 0.1 else "yellow" if size <= 0.25 else "red"
+    return Text(f"{100 * error:+.1f} %", style=style)
+
+
+def _qualities(members: Sequence[Prediction]) -> str:
+    return ", ".join(sorted({each.row.quality for each in members}))

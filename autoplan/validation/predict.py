@@ -1,0 +1,145 @@
+"""Predictions beside what the rows report.
+
+A row that cannot be priced keeps the reason; none is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from autoplan.validation.configuration import configuration_of
+from autoplan.validation.reported import (
+    compared_bytes,
+    reported_bytes,
+    reported_out_of_memory,
+    scope_of,
+)
+from autoplan.validation.rows import MeasuredRow
+from autoplan.validation.setup import Setup
+from autoplan.validation.steps import StepTime, step_of
+from cost_models.memory import MemoryBreakdown
+from hardware_profiles.load import load
+from hardware_profiles.spec import ClusterSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Models:
+    """The cost models that are compared with the rows."""
+
+    step_of: Callable[[Setup, ClusterSpec], StepTime]
+    memory_of: Callable[[Setup], MemoryBreakdown] | None = None
+
+
+MODELS = Models(step_of=step_of)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """One row, and what is predicted for it.
+
+    Attributes:
+        setup: None where the row is not complete enough.
+        predicted_s: step time; None where it is not priced.
+        predicted_bytes: of what the row's figure counts, the whole device where it has none.
+        out_of_memory: predicted not to fit; None where memory is not priced.
+        reported_out_of_memory: as the row tells; None where it does not.
+        skipped: why something that the row reports is not priced.
+    """
+
+    row: MeasuredRow
+    setup: Setup | None
+    predicted_s: float | None
+    predicted_bytes: int | None
+    out_of_memory: bool | None
+    reported_out_of_memory: bool | None
+    assumed: tuple[str, ...]
+    skipped: str | None
+
+    @property
+    def priced(self) -> bool:
+        return self.predicted_s is not None or self.predicted_bytes is not None
+
+    @property
+    def reported_bytes(self) -> int | None:
+        return reported_bytes(self.row)
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over reported step time, minus 1."""
+        return _error(self.predicted_s, self.row.step_time_s)
+
+    @property
+    def mem_error(self) -> float | None:
+        """Predicted over reported memory, minus 1."""
+        return _error(self.predicted_bytes, self.reported_bytes)
+
+
+def predictions_of(
+    rows: Sequence[MeasuredRow],
+    *,
+    models: Models = MODELS,
+    progress: Callable[[float, str], None] = lambda fraction, what: None,
+) -> tuple[Prediction, ...]:
+    """Predicts every row.
+
+    Args:
+        rows: measured rows.
+        models: what predicts.
+        progress: called with the fraction done and what is being done.
+    """
+    found = []
+    for index, row in enumerate(rows):
+        progress(index / len(rows), f"pricing {row.set}")
+        found.append(_prediction(row, models))
+    return tuple(found)
+
+
+def _prediction(row: MeasuredRow, models: Models) -> Prediction:
+    try:
+        configuration = configuration_of(row)
+        setup = configuration.setup
+        cluster = _cluster(setup.cluster)
+        weigh = None if setup.layer_only else models.memory_of
+        memory = weigh(setup) if weigh else None
+        timed = configuration.no_time is None
+        step_s = models.step_of(setup, cluster).step_s if timed else None
+    except ValueError as reason:
+        return _not_priced(row, str(reason))
+    capacity = cluster.device.memory_bytes
+    scope = "device" if row.peak_mem_gb is None else scope_of(row)
+    return Prediction(
+        row=row,
+        setup=setup,
+        predicted_s=step_s,
+        predicted_bytes=None if memory is None else compared_bytes(memory, scope),
+        out_of_memory=None if memory is None else memory.total > capacity,
+        reported_out_of_memory=reported_out_of_memory(row, capacity),
+        assumed=configuration.assumed,
+        skipped=configuration.no_time if row.step_time_s is not None else None,
+    )
+
+
+def _not_priced(row: MeasuredRow, reason: str) -> Prediction:
+    return Prediction(
+        row=row,
+        setup=None,
+        predicted_s=None,
+        predicted_bytes=None,
+        out_of_memory=None,
+        reported_out_of_memory=None,
+        assumed=(),
+        skipped=" ".join(reason.split()),
+    )
+
+
+@cache
+def _cluster(name: str) -> ClusterSpec:
+    return load(name)
+
+
+def _error(predicted: float | None, reported: float | None) -> float | None:
+    if predicted is None or reported is None:
+        return None
+    return predicted / reported - 1
