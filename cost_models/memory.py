@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from cost_models.optimizers import optimizer as optimizer_named
+from cost_models.zero import ZeroStage
 
 STORED_BYTES = 4
 COMPUTE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -108,3 +109,91 @@ def weight_bytes(
         gathered_in_flight=0.0 if keeps_weights else copy_bytes,
         optimizer_step=updated * needs.temporary_bytes,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredBytes:
+    """Bytes per trainable weight in a framework.
+
+    Attributes:
+        weight: of the weight itself.
+        master: of the copy that the optimizer updates; 0 where it is the weight itself.
+        gradient: of a gradient that lives between microbatches.
+        gathered: of the copy for compute where the stored weight is a shard.
+        optimizer: of the optimizer's state.
+    """
+
+    weight: float
+    master: float
+    gradient: float
+    gathered: float
+    optimizer: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelStates:
+    """Bytes of a rank that live through the step; names are those of ``MemoryBreakdown``."""
+
+    parameters: float
+    master_weights: float
+    gradients: float
+    optimizer_state: float
+    gathered_parameters: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def model_states(weights: float, stored: StoredBytes, stage: ZeroStage, shards: int) -> ModelStates:
+    """Weights, gradients and optimizer state of one rank (Rajbhandari et al. 2020, section 5).
+
+    A framework with master weights keeps the whole weight for compute beside a shard of the master
+    until stage 3 shards both. One without (FSDP) stores a shard and keeps a gathered copy.
+
+    Args:
+        weights: trainable weights of the rank, before any split over data-parallel ranks.
+        shards: ranks that share the states: all of data (and context) parallelism, or those of
+            one replica under hybrid sharding.
+
+    Raises:
+        ValueError: no weights or ranks.
+    """
+    if weights < 0 or shards < 1:
+        raise ValueError(f"no such states: {weights} weights over {shards} ranks")
+    share = weights / shards if stage.shards_states else weights
+    gathers_copy = stage.shards_states and stage.keeps_weights and not stored.master
+    is_whole = stage.keeps_weights and not gathers_copy
+    held = weights if stage.holds_full_gradients else share
+    return ModelStates(
+        parameters=(weights if is_whole else share) * stored.weight,
+        master_weights=share * stored.master,
+        gradients=held * stored.gradient,
+        optimizer_state=share * stored.optimizer,
+        gathered_parameters=weights * stored.gathered if gathers_copy else 0.0,
+    )
+
+
+def routed_tokens(
+    tokens: float, *, experts_per_token: int, expert_ranks: int, load_factor: float = 1.0
+) -> float:
+    """Tokens that the experts of one rank see, each as often as it is routed there.
+
+    Activations of experts are those of routed tokens; a mixture priced as a dense layer of all its
+    experts would count every token for every expert.
+
+    Args:
+        tokens: of all ranks that share the experts.
+        expert_ranks: how many those are.
+        load_factor: the capacity factor where tokens above it are dropped, else the load of the
+            fullest rank over the mean.
+
+    Raises:
+        ValueError: numbers that route nothing.
+    """
+    if experts_per_token < 1 or expert_ranks < 1 or load_factor <= 0:
+        raise ValueError(
+            f"cannot route: {experts_per_token} experts a token, {expert_ranks} ranks, "
+            f"load factor {load_factor}"
+        )
+    return tokens * experts_per_token * load_factor / expert_ranks

@@ -1,0 +1,247 @@
+"""What autograd keeps of a transformer layer from its forward to its backward, tensor by tensor.
+
+Bytes are those of one microbatch on one rank. A product with a learning weight keeps its input;
+norms, dropout, softmax and activations keep what their derivatives read. With dropout, learning
+weights and written scores the list adds up to Korthikanti et al. 2022, equations 1 to 6:
+``s b h (34 + 5 a s / h)`` a layer, 10 of the 34 on the tokens of the residual stream.
+
+- Hand-written kernels (``fused``) keep an input that tensor parallelism gathers as it was, split,
+  and gather it again in the backward; PyTorch keeps the gathered one.
+- RMSNorm in eager PyTorch computes in fp32 and keeps that copy beside the normalized values; one
+  kernel (LayerNorm, fused, compiled) keeps its input.
+- Frozen weights (adapters, LoRA) need no inputs of their products, but bitsandbytes' 4-bit
+  products keep theirs all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autoplan.validation.attention_core import local_heads
+from autoplan.validation.passes import ACTIVATION_BYTES
+from autoplan.validation.setup import Setup
+from autoplan.validation.tensor_parallel import residual_tokens
+
+FP32_BYTES = 4
+MASK_BYTES = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """One tensor that is kept.
+
+    Attributes:
+        core: between queries, keys, values and the context they make; Megatron's selective
+            recompute runs these operators again.
+        selected: kept by torchtitan's selective recompute.
+    """
+
+    name: str
+    nbytes: float
+    core: bool = False
+    selected: bool = False
+
+
+def kept_by_layer(setup: Setup) -> float:
+    """Bytes of one layer that live from forward to backward, with what is not recomputed."""
+    return sum(tensor.nbytes for tensor in _kept(setup))
+
+
+def recomputed_by_layer(setup: Setup) -> float:
+    """Bytes of one layer that its recompute brings back within its backward."""
+    if setup.recompute == "none":
+        return 0.0
+    kept = {tensor.name for tensor in _kept(setup)}
+    return sum(tensor.nbytes for tensor in layer_tensors(setup) if tensor.name not in kept)
+
+
+def layer_tensors(setup: Setup) -> tuple[Saved, ...]:
+    """All that one layer keeps when nothing is recomputed."""
+    return (*_attention(setup), *_feed_forward(setup))
+
+
+def _kept(setup: Setup) -> tuple[Saved, ...]:
+    if setup.recompute == "block":
+        return (_block_input(setup),)
+    if setup.recompute == "operators":
+        return (_block_input(setup), *_selected(setup))
+    tensors = layer_tensors(setup)
+    if setup.recompute == "attention":
+        return tuple(tensor for tensor in tensors if not tensor.core)
+    return tensors
+
+
+def _block_input(setup: Setup) -> Saved:
+    hidden = residual_tokens(setup) * setup.model.hidden
+    return Saved(name="block input", nbytes=ACTIVATION_BYTES * hidden)
+
+
+def _selected(setup: Setup) -> tuple[Saved, ...]:
+    """Outputs of every second product and of attention (torchtitan's ``_save_list``).
+
+    Products come in the order queries, keys, values, projection, feed-forward: the first, third,
+    ... are kept. The last one's output is kept in eager mode although no derivative reads it.
+    """
+    heads, kv_heads = local_heads(setup)
+    width, kv_width = heads * setup.model.head_dim, kv_heads * setup.model.head_dim
+    ffn, hidden = setup.model.ffn // setup.tp, setup.model.hidden
+    into = [ffn, ffn] if setup.model.gated else [ffn]
+    outputs = [width, kv_width, kv_width, hidden, *into, hidden]
+    if setup.framework.pointwise != "eager":
+        outputs.pop()
+    columns = sum(outputs[::2])
+    if setup.tp > 1:
+        columns += 2 * hidden * residual_tokens(setup) / setup.tokens
+    return (
+        Saved(name="products", nbytes=ACTIVATION_BYTES * setup.tokens * columns),
+        *(tensor for tensor in _flash(setup) if tensor.selected),
+    )
+
+
+def _attention(setup: Setup) -> tuple[Saved, ...]:
+    heads, _ = local_heads(setup)
+    width = heads * setup.model.head_dim
+    if setup.attention == "flash":
+        core = _flash(setup)
+    else:
+        core = (*_scores(setup), *_product_input(setup, "projection input", width=width))
+    return (
+        *_norm(setup, "attention"),
+        *_product_input(setup, "attention input", gathered=True, adapted=True),
+        *core,
+        *_hidden_dropout(setup, "attention"),
+        *_scaled_outputs(setup, "attention", (3 * width, setup.model.hidden)),
+    )
+
+
+def _flash(setup: Setup) -> tuple[Saved, ...]:
+    """Queries, keys, values, and what the fused kernel makes: the context and its row sums.
+
+    PyTorch's models repeat keys and values for grouped queries; the fused kernels do not need it.
+    """
+    heads, kv_heads = local_heads(setup)
+    repeated = heads if setup.framework.pointwise != "fused" else kv_heads
+    width, kv_width = heads * setup.model.head_dim, repeated * setup.model.head_dim
+    return (
+        Saved(name="queries", nbytes=_activation(setup, width)),
+        Saved(name="keys, values", nbytes=_activation(setup, 2 * kv_width)),
+        Saved(name="context", nbytes=_activation(setup, width), selected=True),
+        Saved(name="row sums", nbytes=FP32_BYTES * setup.tokens * heads, selected=True),
+    )
+
+
+def _scores(setup: Setup) -> tuple[Saved, ...]:
+    heads, kv_heads = local_heads(setup)
+    width, kv_width = heads * setup.model.head_dim, kv_heads * setup.model.head_dim
+    scores = heads * setup.tokens * setup.seq_len
+    tensors = [
+        Saved(name="queries, keys", nbytes=_activation(setup, width + kv_width)),
+        Saved(name="values", nbytes=_activation(setup, kv_width)),
+        Saved(name="softmax", nbytes=ACTIVATION_BYTES * scores, core=True),
+    ]
+    if setup.framework.dropout:
+        tensors += [
+            Saved(name="score dropout mask", nbytes=MASK_BYTES * scores, core=True),
+            Saved(name="score dropout", nbytes=ACTIVATION_BYTES * scores, core=True),
+        ]
+    return tuple(tensors)
+
+
+def _feed_forward(setup: Setup) -> tuple[Saved, ...]:
+    inner = _experts(setup) if setup.model.experts else _dense(setup)
+    return (*_norm(setup, "feed-forward"), *inner, *_hidden_dropout(setup, "feed-forward"))
+
+
+def _dense(setup: Setup) -> tuple[Saved, ...]:
+    ffn, hidden = setup.model.ffn // setup.tp, setup.model.hidden
+    into = (ffn, ffn) if setup.model.gated else (ffn,)
+    return (
+        *_product_input(setup, "feed-forward input", gathered=True),
+        *_activation_function(setup, setup.tokens * ffn),
+        *_product_input(setup, "activated", width=ffn),
+        *_scaled_outputs(setup, "feed-forward", (*into, hidden)),
+    )
+
+
+def _activation_function(setup: Setup, elements: float) -> tuple[Saved, ...]:
+    """Inputs of GELU, or of SwiGLU and, where its two operators run apart, what is between."""
+    between = setup.model.gated and setup.framework.pointwise == "eager"
+    count = (2 if setup.model.gated else 1) + between
+    return (Saved(name="activation inputs", nbytes=count * ACTIVATION_BYTES * elements),)
+
+
+def _experts(setup: Setup) -> tuple[Saved, ...]:
+    """Router, tokens as sent to experts, and this rank's experts on an equal share of them."""
+    model = setup.model
+    routed = setup.tokens * model.experts_per_token
+    ffn = model.expert_ffn // setup.tp
+    return (
+        *_product_input(setup, "router input"),
+        Saved(name="router", nbytes=2 * FP32_BYTES * setup.tokens * model.experts),
+        Saved(name="expert inputs", nbytes=ACTIVATION_BYTES * routed * model.hidden),
+        *_activation_function(setup, routed * ffn),
+        Saved(name="activated", nbytes=ACTIVATION_BYTES * routed * ffn),
+        Saved(name="expert outputs", nbytes=ACTIVATION_BYTES * routed * model.hidden),
+    )
+
+
+def kept_by_embedding(setup: Setup) -> float:
+    """Of one microbatch: the dropout's mask (Korthikanti et al. 2022, section 4.3)."""
+    return sum(tensor.nbytes for tensor in _hidden_dropout(setup, "embedding"))
+
+
+def kept_by_head(setup: Setup) -> float:
+    """Of one microbatch: what the last norm and the head's product keep, without logits.
+
+    Compilers are given the blocks, so that the last norm runs in eager mode.
+    """
+    if setup.framework.pointwise == "compiled":
+        setup = replace(setup, framework=replace(setup.framework, pointwise="eager"))
+    tensors = (*_norm(setup, "last"), *_product_input(setup, "head input", gathered=True))
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _norm(setup: Setup, place: str) -> tuple[Saved, ...]:
+    elements = residual_tokens(setup) * setup.model.hidden
+    if setup.model.biases or setup.framework.pointwise != "eager":
+        return (Saved(name=f"{place} norm input", nbytes=ACTIVATION_BYTES * elements),)
+    normalized = ACTIVATION_BYTES if setup.tuning == "all" else 0
+    return (Saved(name=f"{place} norm in fp32", nbytes=(FP32_BYTES + normalized) * elements),)
+
+
+def _product_input(
+    setup: Setup, name: str, *, width: int | None = None, gathered: bool = False,
+    adapted: bool = False,
+) -> tuple[Saved, ...]:  # fmt: skip
+    """The input of products that share it: ``hidden`` wide unless ``width`` is given.
+
+    Args:
+        gathered: tensor parallelism gathers it from the residual stream.
+        adapted: LoRA's down-projection reads it, after a dropout with its mask.
+    """
+    is_split = gathered and setup.framework.pointwise == "fused"
+    tokens = residual_tokens(setup) if is_split else setup.tokens
+    elements = tokens * (width or setup.model.hidden)
+    if setup.tuning == "lora" and adapted:
+        return (Saved(name=name, nbytes=(ACTIVATION_BYTES + MASK_BYTES) * elements),)
+    if setup.tuning == "all" or setup.quantised:
+        return (Saved(name=name, nbytes=ACTIVATION_BYTES * elements),)
+    return ()
+
+
+def _scaled_outputs(setup: Setup, place: str, widths: tuple[int, ...]) -> tuple[Saved, ...]:
+    """LLaMA-Adapter v2 scales and shifts the output of every product, and keeps it."""
+    if setup.tuning != "adapter-v2":
+        return ()
+    return (Saved(name=f"{place} outputs", nbytes=_activation(setup, sum(widths))),)
+
+
+def _hidden_dropout(setup: Setup, place: str) -> tuple[Saved, ...]:
+    if not setup.framework.dropout:
+        return ()
+    elements = residual_tokens(setup) * setup.model.hidden
+    return (Saved(name=f"{place} dropout mask", nbytes=MASK_BYTES * elements),)
+
+
+def _activation(setup: Setup, width: int) -> float:
+    return ACTIVATION_BYTES * setup.tokens * width

@@ -1,0 +1,103 @@
+"""Weights, gradients and optimizer state of a published run's rank."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from autoplan.validation.learned_weights import learned_weights
+from autoplan.validation.setup import Setup
+from autoplan.validation.stages import Chunk, weights_of
+from cost_models.memory import ModelStates, StoredBytes, model_states
+from cost_models.optimizers import optimizer
+from cost_models.zero import ZeroStage, zero_stage
+
+NF4_BYTES = 0.5 + 4 / 64
+
+
+def held_states(setup: Setup, chunks: tuple[Chunk, ...]) -> ModelStates:
+    """States of a rank that holds these chunks.
+
+    Experts are shared by fewer ranks than other weights: those of their data-parallel group.
+    """
+    if setup.tuning != "all":
+        return _tuned(setup, chunks)
+    stored, stage = stored_bytes(setup), stage_of(setup)
+    experts = expert_weights(setup, chunks)
+    others = sum(weights_of(setup, chunk) for chunk in chunks) - experts
+    return _sum(
+        model_states(others, stored, stage, shards_of(setup)),
+        model_states(experts, stored, stage, max(1, shards_of(setup) // setup.ep)),
+    )
+
+
+def updated_weights(setup: Setup, chunks: tuple[Chunk, ...]) -> float:
+    """Weights that the rank's optimizer updates."""
+    if setup.tuning != "all":
+        return learned_weights(setup)
+    total = sum(weights_of(setup, chunk) for chunk in chunks)
+    return total / (shards_of(setup) if stage_of(setup).shards_states else 1)
+
+
+def stage_of(setup: Setup) -> ZeroStage:
+    """How the run's ZeRO stage is executed; one rank has nothing to share."""
+    stage = setup.zero if shards_of(setup) > 1 else 0
+    return zero_stage(stage, pipeline=setup.pp > 1, accumulates=setup.microbatches > 1)
+
+
+def shards_of(setup: Setup) -> int:
+    """Ranks that see different tokens with the same weights."""
+    return setup.dp * setup.cp
+
+
+def stored_bytes(setup: Setup) -> StoredBytes:
+    """Bytes per weight; moments have the bytes of the weight that the optimizer updates."""
+    framework = setup.framework
+    updated = framework.master_bytes or framework.weight_bytes
+    state_bytes = optimizer(setup.optimizer).state_bytes
+    is_mixed = framework.master_bytes > 0 and framework.master_bytes < 4
+    return StoredBytes(
+        weight=framework.weight_bytes,
+        master=framework.master_bytes,
+        gradient=framework.gradient_bytes,
+        gathered=framework.gathered_bytes,
+        optimizer=state_bytes if is_mixed else state_bytes * updated / 4,
+    )
+
+
+def expert_weights(setup: Setup, chunks: tuple[Chunk, ...]) -> float:
+    """Weights of the rank's experts, before any split over data-parallel ranks."""
+    model = setup.model
+    if not model.experts:
+        return 0.0
+    layers = sum(chunk.layers for chunk in chunks)
+    return layers * model.feed_forward_parameters / setup.ep / setup.tp
+
+
+def _tuned(setup: Setup, chunks: tuple[Chunk, ...]) -> ModelStates:
+    """Frozen weights, whole or in 4-bit blocks of 64 with an fp32 scale, and the few that learn."""
+    total = sum(weights_of(setup, chunk) for chunk in chunks)
+    tables = sum(chunk.embedding for chunk in chunks) * setup.model.embedding_parameters
+    frozen_bytes = NF4_BYTES if setup.quantised else setup.framework.weight_bytes
+    stage = stage_of(setup)
+    share = shards_of(setup) if stage.shards_states else 1
+    learned = model_states(learned_weights(setup), stored_bytes(setup), stage, shards_of(setup))
+    frozen = (total - tables) * frozen_bytes + tables * setup.framework.weight_bytes
+    return _sum(
+        learned,
+        ModelStates(
+            parameters=frozen / share,
+            master_weights=0.0,
+            gradients=0.0,
+            optimizer_state=0.0,
+            gathered_parameters=0.0,
+        ),
+    )
+
+
+def _sum(one: ModelStates, other: ModelStates) -> ModelStates:
+    return ModelStates(
+        **{
+            field.name: getattr(one, field.name) + getattr(other, field.name)
+            for field in fields(one)
+        }
+    )

@@ -1,0 +1,140 @@
+"""Device memory of a published run: the fullest pipeline rank at its worst moment, by category.
+
+Two moments count: within the backward pass, and within the optimizer's step, when activations are
+gone. In the backward a rank holds its states, the activations of the microbatches in flight, and
+either the loss's tensors or one layer at work, whichever takes more. ``workspace`` is what the
+caching allocator reserves beyond tensors; ``total - workspace`` is allocated. The device's context
+is in neither.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autoplan.validation import allocator, transients
+from autoplan.validation.activations import kept_by_embedding, kept_by_head, kept_by_layer
+from autoplan.validation.gathers import gather_buffers, gathered_in_flight
+from autoplan.validation.held_states import held_states, updated_weights
+from autoplan.validation.passes import ACTIVATION_BYTES
+from autoplan.validation.setup import Setup
+from autoplan.validation.stages import Chunk, chunks
+from autoplan.validation.tensor_parallel import residual_tokens
+from cost_models.memory import MemoryBreakdown, ModelStates
+from cost_models.optimizers import optimizer
+from cost_models.schedule_memory import peak_held
+from cost_models.schedules import PipelineShape
+
+
+def memory_of(setup: Setup) -> MemoryBreakdown:
+    """Bytes on one device of the fullest rank.
+
+    Raises:
+        ScheduleError: the pipeline's schedule cannot run these numbers.
+    """
+    return max(memory_by_rank(setup), key=lambda breakdown: breakdown.total)
+
+
+def memory_by_rank(setup: Setup) -> tuple[MemoryBreakdown, ...]:
+    """Bytes on one device of every pipeline rank, each at its own worst moment."""
+    every = chunks(setup)
+    shape = PipelineShape(
+        schedule=setup.schedule,
+        ranks=setup.pp,
+        stages=len(every),
+        microbatches=setup.microbatches,
+    )
+    kept = peak_held(shape, [_kept_by_chunk(setup, chunk) for chunk in every])
+    return tuple(
+        _of_rank(
+            setup,
+            tuple(chunk for stage, chunk in enumerate(every) if shape.rank_of(stage) == rank),
+            kept[rank],
+        )
+        for rank in range(setup.pp)
+    )
+
+
+def _kept_by_chunk(setup: Setup, chunk: Chunk) -> float:
+    """Bytes of one microbatch in flight; PyTorch's pipelines keep what a stage sends, too."""
+    kept = chunk.layers * kept_by_layer(setup)
+    kept += kept_by_embedding(setup) if chunk.embedding else 0.0
+    if chunk.head:
+        return kept + kept_by_head(setup)
+    return kept + (_boundary_bytes(setup) if allocator.is_torch_pipeline(setup) else 0.0)
+
+
+def _of_rank(setup: Setup, held: tuple[Chunk, ...], kept: float) -> MemoryBreakdown:
+    states = held_states(setup, held)
+    backward = _backward(setup, held, states, kept)
+    step = _breakdown(states, transient=_step_bytes(setup, held))
+    return max(backward, step, key=lambda breakdown: breakdown.total)
+
+
+def _step_bytes(setup: Setup, held: tuple[Chunk, ...]) -> float:
+    """Passing tensors of the optimizer's step; kernels over many weights have none."""
+    if setup.framework.fuses_optimizer:
+        return 0.0
+    return updated_weights(setup, held) * optimizer(setup.optimizer).temporary_bytes
+
+
+def _backward(
+    setup: Setup, held: tuple[Chunk, ...], states: ModelStates, kept: float
+) -> MemoryBreakdown:
+    has_head = any(chunk.head for chunk in held)
+    working = transients.layer_backward_bytes(setup) + allocator.reduced_buffers(setup)
+    loss = transients.loss_bytes(setup) if has_head else 0.0
+    beside = allocator.reserved_for_loss(setup) if has_head else 0.0
+    logits = _returned_logits(setup) if has_head else 0.0
+    breakdown = _breakdown(
+        states,
+        gathered=gathered_in_flight(setup, held),
+        activations=kept + logits,
+        transient=max(working, loss),
+        buffers=gather_buffers(setup, held) + _message_buffers(setup, held),
+        workspace=max(0.0, loss + beside - max(working, loss))
+        + allocator.reserved_for_reductions(setup, held),
+    )
+    return allocator.with_slack(setup, breakdown)
+
+
+def _boundary_bytes(setup: Setup) -> float:
+    """What one stage sends to the next for one microbatch."""
+    return ACTIVATION_BYTES * residual_tokens(setup) * setup.model.hidden
+
+
+def _returned_logits(setup: Setup) -> float:
+    """PyTorch's pipelines keep the logits of every microbatch and return them."""
+    if not allocator.is_torch_pipeline(setup):
+        return 0.0
+    return setup.microbatches * transients.logits_bytes(setup)
+
+
+def _message_buffers(setup: Setup, held: tuple[Chunk, ...]) -> float:
+    """PyTorch's pipelines receive every microbatch of a step into a buffer of its own."""
+    if setup.pp == 1:
+        return 0.0
+    received = sum((not chunk.embedding) + (not chunk.head) for chunk in held)
+    microbatches = setup.microbatches if allocator.is_torch_pipeline(setup) else 1
+    return received * microbatches * _boundary_bytes(setup)
+
+
+def _breakdown(
+    states: ModelStates,
+    *,
+    gathered: float = 0.0,
+    activations: float = 0.0,
+    transient: float = 0.0,
+    buffers: float = 0.0,
+    workspace: float = 0.0,
+) -> MemoryBreakdown:
+    return MemoryBreakdown(
+        parameters=math.ceil(states.parameters),
+        master_weights=math.ceil(states.master_weights),
+        gradients=math.ceil(states.gradients),
+        optimizer_state=math.ceil(states.optimizer_state),
+        gathered_parameters=math.ceil(states.gathered_parameters + gathered),
+        activations=math.ceil(activations),
+        transient=math.ceil(transient),
+        communication_buffers=math.ceil(buffers),
+        workspace=math.ceil(workspace),
+    )

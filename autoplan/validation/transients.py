@@ -1,0 +1,100 @@
+"""What lives for a moment within the backward pass: the loss's tensors, or one layer at work."""
+
+from __future__ import annotations
+
+from autoplan.validation.activations import FP32_BYTES, recomputed_by_layer
+from autoplan.validation.attention_core import local_heads
+from autoplan.validation.passes import ACTIVATION_BYTES
+from autoplan.validation.setup import Setup
+from autoplan.validation.stages import Chunk, weights_of
+
+ONE_LAYER = Chunk(layers=1, embedding=False, head=False)
+
+
+def loss_bytes(setup: Setup) -> float:
+    """Largest tensors of cross-entropy for one microbatch, at the start of the backward.
+
+    PyTorch keeps the log-probabilities and makes the gradient of the loss by them and that of the
+    logits, in fp32 (in bf16 where all is bf16). Over ``tp`` (``loss_parallel``) the gradient is
+    one-hot minus probabilities, with one more tensor in passing. Hand-written kernels keep the
+    probabilities and turn them into the gradient in place, beside the logits.
+    """
+    if setup.framework.pointwise == "fused":
+        return _logits(setup) * (FP32_BYTES + ACTIVATION_BYTES)
+    framework = setup.framework
+    element_bytes = framework.master_bytes or framework.weight_bytes
+    return _logits(setup) * element_bytes * (4 if setup.tp > 1 else 3)
+
+
+def logits_bytes(setup: Setup) -> float:
+    """Logits of one microbatch on one rank in the compute precision."""
+    return ACTIVATION_BYTES * _logits(setup)
+
+
+def layer_forward_bytes(setup: Setup) -> float:
+    """Most that the forward of one layer allocates and frees again, in either of its blocks."""
+    wide = _wide_tensors(setup) * _ffn_elements(setup)
+    if setup.recompute == "operators":
+        wide -= _ffn_elements(setup)
+    elif setup.recompute != "block":
+        wide = 0.0
+    return max(
+        _around_products(setup) + ACTIVATION_BYTES * wide,
+        _around_products(setup) / 2 + _gathered_keys(setup),
+    )
+
+
+def layer_backward_bytes(setup: Setup) -> float:
+    """One layer within its backward.
+
+    What recompute brings back, gradients of its widest activations, and those of its weights in the
+    compute precision where no kernel adds them to the kept ones.
+    """
+    wide = (3 if setup.model.gated else 2) * _ffn_elements(setup)
+    activations = _around_products(setup) + ACTIVATION_BYTES * wide
+    gathered = _gathered_keys(setup) * (1 + FP32_BYTES / ACTIVATION_BYTES / setup.cp)
+    has_gradients = setup.tuning == "all" and not setup.framework.fuses_weight_gradients
+    weights = ACTIVATION_BYTES * weights_of(setup, ONE_LAYER) if has_gradients else 0.0
+    return recomputed_by_layer(setup) + max(activations, gathered) + weights
+
+
+def _around_products(setup: Setup) -> float:
+    """A block's input, gathered over ``tp``, and its output before the sum over ``tp``.
+
+    With several sequences, gathering along the sequence copies once more. Products that overlap
+    their messages gather through buffers outside the allocator and sum piece by piece.
+    """
+    copies = 2
+    if setup.tp > 1 and setup.sequence_parallel:
+        copies += setup.microbatch > 1
+        if setup.framework.overlaps_tensor_parallel:
+            copies -= 2 * (1 - 1 / setup.tp)
+    return ACTIVATION_BYTES * setup.tokens * setup.model.hidden * copies
+
+
+def _gathered_keys(setup: Setup) -> float:
+    """Keys and values of the whole sequence, gathered over ``cp``."""
+    if setup.cp == 1:
+        return 0.0
+    heads, kv_heads = local_heads(setup)
+    repeated = heads if setup.framework.pointwise != "fused" else kv_heads
+    width = 2 * repeated * setup.model.head_dim
+    return ACTIVATION_BYTES * setup.tokens * setup.cp * width
+
+
+def _logits(setup: Setup) -> float:
+    return setup.tokens * setup.model.vocab / setup.tp
+
+
+def _ffn_elements(setup: Setup) -> float:
+    model = setup.model
+    if model.experts:
+        return setup.tokens * model.experts_per_token * model.expert_ffn / setup.tp
+    return setup.tokens * model.ffn / setup.tp
+
+
+def _wide_tensors(setup: Setup) -> int:
+    """Tensors as wide as the feed-forward block: inputs of the activation, between, and output."""
+    if not setup.model.gated:
+        return 2
+    return 4 if setup.framework.pointwise == "eager" else 3
