@@ -72,10 +72,28 @@ def matmul_efficiency(dtype: str, device: DeviceSpec) -> float:
     return device.matmul_efficiency
 
 
-def wave_share(tiles: float, sm_count: int) -> float:
+def wave_share(tiles: int, sm_count: int) -> float:
     """Waves that so many equal tiles take; the last one counts between its share and whole."""
-    waves = tiles / sm_count
-    return (math.ceil(waves) + waves) / 2
+    return (-(-tiles // sm_count) + tiles / sm_count) / 2
+
+
+@lru_cache(maxsize=256)
+def _tiles(
+    element: int, sm_flops_per_s: float, sm_load_bytes_per_s: float
+) -> tuple[tuple[int, int, float, float], ...]:
+    """Rows and columns of each tile, seconds of one step along k, seconds of its ramp."""
+    return tuple(
+        (
+            rows,
+            columns,
+            max(
+                2 * rows * columns / sm_flops_per_s,
+                (rows + columns) * element / sm_load_bytes_per_s,
+            ),
+            RAMP_S * rows * columns / LARGEST_TILE,
+        )
+        for rows, columns in TILES
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -93,19 +111,16 @@ def _tiled_s(
     """The fastest choice of a tile and of a split of k."""
     slowdown = max(_misalignment(n * element), _misalignment(k * element))
     best_s = math.inf
-    for rows, columns in TILES:
+    for rows, columns, step_s, ramp_s in _tiles(element, sm_flops_per_s, sm_load_bytes_per_s):
         tiles = batch * -(-m // rows) * -(-n // columns)
-        step_s = slowdown * max(
-            2 * rows * columns / sm_flops_per_s, (rows + columns) * element / sm_load_bytes_per_s
-        )
-        ramp_s = RAMP_S * rows * columns / LARGEST_TILE
-        best_s = min(best_s, wave_share(tiles, sm_count) * (step_s * k + ramp_s))
+        tile_s = slowdown * step_s * k + ramp_s
+        best_s = min(best_s, wave_share(tiles, sm_count) * tile_s)
         for split in SPLITS:
             if tiles * split > sm_count:
                 break
-            partial_sums_s = 2 * split * 4 * batch * m * n / memory_bytes_per_s
-            steps_s = step_s * -(-k // split) + ramp_s
-            best_s = min(best_s, wave_share(tiles * split, sm_count) * steps_s + partial_sums_s)
+            tile_s = slowdown * step_s * -(-k // split) + ramp_s
+            partial_sums_s = 8 * split * batch * m * n / memory_bytes_per_s
+            best_s = min(best_s, wave_share(tiles * split, sm_count) * tile_s + partial_sums_s)
     return best_s
 
 
@@ -117,4 +132,6 @@ def _misalignment(row_bytes: int) -> float:
     tensor-parallel A100) to 13824, 27 % more (BigScience's chronicle of its 176B model), and
     GPT-2's vocabulary from 50257 to 50304, 25 % more (nanoGPT).
     """
+    if row_bytes % LINE_BYTES == 0:
+        return 1.0
     return MISALIGNED ** math.log2(LINE_BYTES // math.gcd(row_bytes, LINE_BYTES))

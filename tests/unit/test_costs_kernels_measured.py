@@ -1,14 +1,18 @@
 """Products and attention against published measurements, set by set."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 
-from benchmarks.kernel_rows import rows
+from benchmarks.fit_kernels import FITS, fitted
+from benchmarks.fit_kernels import table as fits_table
+from benchmarks.kernel_rows import by_set, rows
+from benchmarks.kernel_rows import table as errors_table
+from hardware_profiles.load import load
 
-BY_SET: dict[str, list[float]] = {}
-for row in rows():
-    BY_SET.setdefault(row.named, []).append(row.error)
+DOCS = Path(__file__).parents[2] / "docs" / "costs.md"
+BY_SET = by_set()
 
 # set -> rows, and what the median and the ninth tenth of its errors may be
 LIMITS = {
@@ -46,3 +50,21 @@ def test_typical_rates_of_training():
         if row.named in ("Vidur A100", "Vidur H100") and row.work.flops > 1e12:
             low, high = (225e12, 255e12) if "A100" in row.named else (600e12, 730e12)
             assert low < flops_per_s < high
+
+
+@pytest.mark.parametrize("fit", [fit for fit in FITS if fit.loads], ids=lambda fit: fit.device)
+def test_loads_are_those_that_measured_products_tell(fit):
+    cluster = "dgx-h100" if "H100" in fit.device else "dgx-b200"
+    assert fitted(fit)[1] == load(cluster).device.sm_load_bytes_per_s
+
+
+@pytest.mark.parametrize("fit", [fit for fit in FITS if not fit.loads], ids=lambda fit: fit.device)
+def test_profiles_are_near_what_products_tell(fit):
+    cluster = "dgx-h100" if "H100" in fit.device else "dgx-a100-80g"
+    assert fitted(fit)[0] == pytest.approx(load(cluster).device.matmul_efficiency, rel=0.1)
+
+
+def test_docs_have_the_fits_and_errors_of_today():
+    text = DOCS.read_text()
+    assert fits_table() in text
+    assert errors_table() in text
