@@ -23,12 +23,23 @@ TILE = 128
 HEAD_DIM_STEP = 32
 SOFTMAX_S = 32e-12  # of a multiprocessor for one score; 16 exponentials a clock take 36e-12
 BACKWARD_SOFTMAX_S = 55e-12
+GENERATION_SHARE = 0.55  # "about 2x" (FlashAttention-2), "1.5 to 2x" (FlashAttention-3, abstract)
 CAUSAL_EFFICIENCY = 0.95  # masks are evaluated, and the tiles are unequal
 STATED_HEAD_DIM = 128  # the profiles' efficiencies are this one's; wider heads are no better
 
 
 def attention_s(work: FlashAttention, device: DeviceSpec) -> float:
     """Seconds of the kernel (the backward: its three kernels), without their starts."""
+    return _newest_s(work, device) / _generation_share(work, device)
+
+
+def _generation_share(work: FlashAttention, device: DeviceSpec) -> float:
+    """What an older kernel reaches of the profile's rates, which are those of the newest one."""
+    behind = device.attention_generation - (work.generation or device.attention_generation)
+    return GENERATION_SHARE ** max(0, behind)
+
+
+def _newest_s(work: FlashAttention, device: DeviceSpec) -> float:
     if device.sm_count is None:
         rate = peak_flops_per_s(work.dtype, device) * _stated_efficiency(work.backward, device)
         return max(work.flops / rate, attention_bytes(work) / streaming_bytes_per_s(device))

@@ -43,6 +43,7 @@ class FlashAttention:
         head_dim, value_dim: of queries and keys, and of values (they differ in MLA).
         causal: half of the scores are skipped.
         backward: the gradient kernel (five products for the forward's two).
+        generation: of the kernel: FlashAttention 1, 2 or 3; None: the newest that the device runs.
     """
 
     batch: int
@@ -55,6 +56,7 @@ class FlashAttention:
     dtype: str
     causal: bool
     backward: bool = False
+    generation: int | None = None
 
     @property
     def flops(self) -> float:

@@ -156,6 +156,7 @@ def _device(facts: DeviceFacts) -> DeviceSpec:
         attention_efficiency=_optional(facts.attention_efficiency),
         attention_forward_efficiency=_optional(facts.attention_forward_efficiency),
         attention_backward_efficiency=_optional(facts.attention_backward_efficiency),
+        attention_generation=_optional(facts.attention_generation) or 2,
         float8_matmul_efficiency=_optional(facts.float8_matmul_efficiency),
         sm_count=_optional(facts.sm_count),
         sm_load_bytes_per_s=_optional(facts.sm_load_bytes_per_s),

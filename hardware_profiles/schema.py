@@ -49,6 +49,7 @@ class DeviceFacts(_Strict):
     attention_efficiency: Fact[Fraction] | None = None
     attention_forward_efficiency: Fact[Fraction] | None = None
     attention_backward_efficiency: Fact[Fraction] | None = None
+    attention_generation: Fact[Count] | None = None
     float8_matmul_efficiency: Fact[Fraction] | None = None
     sm_count: Fact[Count] | None = None
     sm_load_bytes_per_s: Fact[Positive] | None = None

@@ -55,6 +55,7 @@ def _flash(setup: Setup) -> Part:
                     dtype=activation_dtype(setup),
                     causal=True,
                     backward=backward,
+                    generation=setup.framework.attention_generation,
                 ),
             )
         )

@@ -10,7 +10,7 @@ from autoplan.validation.setup import Setup
 from cost_models.collectives import CollectiveKind, collective_s
 from cost_models.compute import kernel_s
 from cost_models.overlap import exposed_s
-from cost_models.work import FlashAttention, Streaming, Work
+from cost_models.work import Streaming, Work
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -46,14 +46,9 @@ class Clock:
         """Device and host work in parallel: the slower one sets the pace."""
         device_s, count = 0.0, 0
         for kernel in kernels:
-            device_s += self._kernel_s(kernel)
+            device_s += kernel_s(kernel, self.cluster.device)
             count += kernel.kernels if isinstance(kernel, Streaming) else 1
         return max(device_s, count * self.setup.framework.host_s)
-
-    def _kernel_s(self, kernel: Work) -> float:
-        if isinstance(kernel, FlashAttention):
-            return kernel_s(kernel, self.cluster.device) / self.setup.framework.attention_share
-        return kernel_s(kernel, self.cluster.device)
 
     def spent(self, work: Pass, beside_s: float | None = None) -> Spent:
         """One pass; messages that may run beside kernels hide under ``beside_s`` of them.

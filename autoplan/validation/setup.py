@@ -37,9 +37,7 @@ class Framework:
         dropout: attention and hidden dropout are on in pretraining.
         gathers_p2p: pipeline messages are split over the tensor-parallel ranks and gathered again.
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
-        attention_share: of the device's rate of fused attention, which is that of the fastest known
-            kernels, reached by the framework's. Each generation of FlashAttention doubled the rate
-            (Dao 2023; Shah et al. 2024), so kernels one generation old have 0.55.
+        attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         host_s: what the host needs to start one kernel, the framework's own Python included.
     """
 
@@ -58,7 +56,7 @@ class Framework:
     dropout: bool
     gathers_p2p: bool
     fuses_optimizer: bool = True
-    attention_share: float = 1.0
+    attention_generation: int = 2
     host_s: float = 8e-6
 
 

@@ -1,0 +1,251 @@
+"""Fits the constants of devices and frameworks to published training steps.
+
+    python -m benchmarks.fit_costs             # prints fitted values beside those of the files
+    python -m benchmarks.fit_costs --write     # puts them into hardware_profiles/data/devices
+    python -m benchmarks.fit_costs --hold-out  # errors of sets left out of their group's fit
+
+Each group of devices has the few constants that its measurements can tell (``GROUPS``); all others
+stay as their files say. Every set of measurements weighs the square root of its rows, so that large
+sweeps do not decide alone, and of the largest one every twelfth row is taken. The loss is the mean
+absolute logarithm of predicted over measured; a pattern search minimises it from the values of the
+files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import statistics
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from autoplan.validation.configuration import configuration_of
+from autoplan.validation.rows import IncompleteRowError, read_rows
+from autoplan.validation.setup import Setup
+from autoplan.validation.steps import step_of
+from benchmarks.pattern_search import pattern_search
+from hardware_profiles.load import load
+from hardware_profiles.spec import ClusterSpec
+
+ROOT = Path(__file__).parents[1]
+DEVICES = ROOT / "hardware_profiles" / "data" / "devices"
+FILES = ("training.csv", "training_bulk.csv")
+SEED = 0
+THINNED = {"vtrain-single": 12}
+SCORED = ("A", "B")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Devices that share constants, and the sets of measurements that tell them.
+
+    Attributes:
+        files: names of device files; the first one's values are the start.
+        names: what those devices are called in profiles.
+    """
+
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+    sets: tuple[str, ...]
+    constants: tuple[str, ...]
+
+
+_RATES = (
+    "matmul_efficiency",
+    "memory_efficiency",
+    "launch_s",
+    "attention_forward_efficiency",
+    "attention_backward_efficiency",
+)
+
+GROUPS = (
+    Group(
+        files=("a100-sxm4-80gb", "a100-sxm4-40gb"),
+        names=("A100-SXM4-80GB", "A100-SXM4-40GB"),
+        sets=(
+            "vtrain-multi",
+            "vtrain-single",
+            "megatron-sc21-table1",
+            "megatron-sc21-table2",
+            "korthikanti-table5",
+            "mt-nlg-530b",
+            "flash-attn-gpt3",
+            "llm-foundry-mpt",
+        ),
+        constants=_RATES,
+    ),
+    Group(
+        files=("h100-sxm5-80gb",),
+        names=("H100-SXM5-80GB",),
+        sets=(
+            "megatron-core-h100-weak",
+            "megatron-lm-examples-llama",
+            "nemo-24.07-h100-fp8",
+            "llm-foundry-mpt",
+        ),
+        constants=(*_RATES, "float8_matmul_efficiency"),
+    ),
+    Group(
+        files=("h100-sxm5-96gb",),
+        names=("H100-SXM5-96GB",),
+        sets=("torchtitan-h100-202412",),
+        constants=(*_RATES, "float8_matmul_efficiency"),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One scored row: its set, setup, profile and seconds."""
+
+    named: str
+    setup: Setup
+    cluster: ClusterSpec
+    step_s: float
+    id: str = field(compare=False, default="")
+
+
+def measured() -> list[Measured]:
+    """All scored rows of complete runs that can be priced."""
+    found, seen = [], Counter()
+    for file in FILES:
+        for row in read_rows(Path(__file__).parent / "data" / file).rows:
+            if not row.step_time_s or row.quality not in SCORED:
+                continue
+            seen[row.set] += 1
+            if seen[row.set] % THINNED.get(row.set, 1):
+                continue
+            try:
+                configured = configuration_of(row)
+            except IncompleteRowError:
+                continue
+            if configured.no_time is None:
+                setup = configured.setup
+                found.append(
+                    Measured(
+                        named=row.set,
+                        setup=setup,
+                        cluster=load(setup.cluster),
+                        step_s=row.step_time_s,
+                        id=row.id,
+                    )
+                )
+    return found
+
+
+def errors(rows: Iterable[Measured], values: Mapping[str, float]) -> list[float]:
+    """Predicted over measured, less one, with these constants in the rows' devices."""
+    return [_predicted_s(row, values) / row.step_s - 1 for row in rows]
+
+
+def _predicted_s(row: Measured, values: Mapping[str, float]) -> float:
+    cluster = replace(row.cluster, device=replace(row.cluster.device, **values))
+    return step_of(row.setup, cluster).step_s
+
+
+def loss(rows: list[Measured], values: Mapping[str, float]) -> float:
+    """Mean |log(predicted / measured)|, sets weighted by the square root of their rows."""
+    sizes = Counter(row.named for row in rows)
+    weights = [1 / math.sqrt(sizes[row.named]) for row in rows]
+    logs = (abs(math.log1p(error)) for error in errors(rows, values))
+    return sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights)
+
+
+def fitted(group: Group, rows: list[Measured]) -> dict[str, float]:
+    """The constants that minimise the loss, to three digits."""
+    start = in_file(group)
+    top = np.array([0.0 if name.endswith("efficiency") else math.inf for name in start])
+
+    def values(point: np.ndarray) -> dict[str, float]:
+        return dict(zip(start, np.exp(point).tolist(), strict=True))
+
+    best = pattern_search(
+        lambda point: loss(rows, values(point)),
+        np.log(list(start.values())),
+        top,
+        np.random.default_rng(SEED),
+        first_step=0.1,
+        last_step=0.01,
+    )
+    return {name: float(f"{value:.3g}") for name, value in values(best).items()}
+
+
+def rows_of(group: Group, rows: list[Measured]) -> list[Measured]:
+    """The rows that a group is fitted on."""
+    return [
+        row for row in rows if row.named in group.sets and row.cluster.device.name in group.names
+    ]
+
+
+def in_file(group: Group) -> dict[str, float]:
+    """The constants as the group's first file has them."""
+    found = tomllib.loads((DEVICES / f"{group.files[0]}.toml").read_text())
+    return {name: found[name]["value"] for name in group.constants}
+
+
+def write(group: Group, values: Mapping[str, float]) -> None:
+    """Puts the constants into the group's files, leaving provenance and sources as they are."""
+    for file in group.files:
+        path = DEVICES / f"{file}.toml"
+        text = path.read_text()
+        for name, value in values.items():
+            pattern = rf"^({re.escape(name)} = {{ value = )[^,]+"
+            text, count = re.subn(pattern, rf"\g<1>{value!r}", text, flags=re.MULTILINE)
+            assert count == 1, f"{path.name} has no {name}"
+        path.write_text(text)
+
+
+def main() -> None:
+    """Fits group after group and prints; may write, or leave sets out."""
+    parser = argparse.ArgumentParser(description="Fit devices to published training steps.")
+    parser.add_argument("--write", action="store_true", help="write into the profiles")
+    parser.add_argument("--hold-out", action="store_true", help="fit without each set in turn")
+    parser.add_argument("--device", help="only the group of this device file")
+    wanted = parser.parse_args()
+    rows = measured()
+    for group in GROUPS:
+        if wanted.device and wanted.device not in group.files:
+            continue
+        mine = rows_of(group, rows)
+        if wanted.hold_out:
+            _hold_out(group, mine)
+            continue
+        values = fitted(group, mine)
+        for name, value in values.items():
+            print(f"{group.files[0]}.{name} = {value:g}  (file: {in_file(group)[name]:g})")
+        _show(mine, values)
+        if wanted.write:
+            write(group, values)
+
+
+def _show(rows: list[Measured], values: Mapping[str, float]) -> None:
+    for named in dict.fromkeys(row.named for row in rows):
+        of_set = [row for row in rows if row.named == named]
+        print(f"  {named}: median {100 * _median(of_set, values):.1f} %, {len(of_set)} rows")
+
+
+def _median(rows: list[Measured], values: Mapping[str, float]) -> float:
+    return statistics.median(map(abs, errors(rows, values)))
+
+
+def _hold_out(group: Group, rows: list[Measured]) -> None:
+    """The error of each set with the constants fitted on all, and on all but it."""
+    everything = fitted(group, rows)
+    names = list(dict.fromkeys(row.named for row in rows))
+    for named in names if len(names) > 1 else ():
+        left_out = [row for row in rows if row.named == named]
+        without = fitted(group, [row for row in rows if row.named != named])
+        print(
+            f"{group.files[0]}, {named}: median {100 * _median(left_out, everything):.1f} % fitted,"
+            f" {100 * _median(left_out, without):.1f} % left out"
+        )
+
+
+if __name__ == "__main__":
+    main()
