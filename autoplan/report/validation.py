@@ -93,8 +93,9 @@ def _memory_cells(prediction: Prediction) -> list[Text]:
     reported = _optional(prediction.reported_bytes, units.nbytes)
     if prediction.row.oom:
         reported = Text("no fit")
-        wrong = prediction.out_of_memory is False
-        error = Text("fits", style="red") if wrong else Text("no fit", style="green")
+        error = Text("no fit", style="green")
+        if not prediction.out_of_memory:
+            error = Text("fits", style="red")
     else:
         error = _error(prediction.mem_error)
     return [_optional(prediction.predicted_bytes, units.nbytes), reported, error]
@@ -169,27 +170,21 @@ def _steps(summaries: dict[str, Summary]) -> Table:
 
 
 def _memory(summaries: dict[str, Summary]) -> Table:
-    table = _summary_table(
-        "scored", "median", "mean", "p90", "max", "fits: right", "wrong", "no fit: right", "wrong"
-    )
+    table = _summary_table("scored", "median", "mean", "p90", "max", "fit, called so", "no fit")
     for name, each in summaries.items():
         calls = each.out_of_memory
         table.add_row(
             Text(name),
             *_error_cells(each.memory),
-            *(
-                ("-",) * 4
-                if calls is None
-                else (
-                    str(calls.fits_rightly),
-                    str(calls.fits_wrongly),
-                    str(calls.out_of_memory_rightly),
-                    str(calls.out_of_memory_wrongly),
-                )
-            ),
+            _called(calls.fits_rightly, calls.out_of_memory_wrongly) if calls else "-",
+            _called(calls.out_of_memory_rightly, calls.fits_wrongly) if calls else "-",
             style=_style(name),
         )
     return table
+
+
+def _called(rightly: int, wrongly: int) -> str:
+    return f"{rightly} of {rightly + wrongly}" if rightly + wrongly else "-"
 
 
 def _ranking(summaries: dict[str, Summary]) -> Table:

@@ -74,7 +74,7 @@ def cluster_of(row: MeasuredRow, assumed: list[str]) -> ClusterSpec:
             return _unstated(row, assumed)
         assumed.append(f"gpu: {family}, as the source's notes suggest")
     fitting = [each for each in _profiles() if each.family == family]
-    if not fitting or re.search(r"NVL\b|[A-Z]\d+[A-Z]*-?NVL", row.gpu.upper()):
+    if not fitting or re.search(r"NVL\b", row.gpu.upper()):
         raise IncompleteRowError(f"gpu {row.gpu}: no hardware profile has it")
     named = [each for each in fitting if _named(each.cluster.name, row)]
     if named:
@@ -86,7 +86,8 @@ def cluster_of(row: MeasuredRow, assumed: list[str]) -> ClusterSpec:
 def _unstated(row: MeasuredRow, assumed: list[str]) -> ClusterSpec:
     """Memory does not depend on the device; time does."""
     if row.step_time_s is not None:
-        raise IncompleteRowError("gpu is not stated")
+        stated = f"{row.gpu} is no known device" if row.gpu else "is not stated"
+        raise IncompleteRowError(f"gpu {stated}")
     assumed.append(f"gpu: not stated; {_UNSTATED_GPU}, of no effect on memory")
     return load(_UNSTATED_GPU)
 

@@ -7,7 +7,7 @@ there is one (and then said), and refused by name otherwise.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoplan.validation.batches import batches_of
 from autoplan.validation.clusters import cluster_of
@@ -18,7 +18,14 @@ from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import Setup
 from autoplan.validation.shapes import transformer_of
 from autoplan.validation.transformer import Transformer
-from autoplan.validation.words import attention_of, dtype_of, quantised, recompute_of, tuning_of
+from autoplan.validation.words import (
+    attention_of,
+    attention_share_of,
+    dtype_of,
+    quantised,
+    recompute_of,
+    tuning_of,
+)
 from cost_models.schedules import ScheduleName
 
 
@@ -79,9 +86,10 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
     published = published_run(row, usage.framework.name)
     microbatch, microbatches = batches_of(row, mesh, usage, published, assumed)
     virtual_stages = _virtual_stages(row, model, mesh, usage, published, assumed)
+    share = attention_share_of(row, usage, cluster.device.name)
     return Setup(
         model=model,
-        framework=usage.framework,
+        framework=replace(usage.framework, attention_share=share),
         cluster=cluster.name,
         gpus=mesh.gpus,
         gpus_per_node=mesh.gpus_per_node,

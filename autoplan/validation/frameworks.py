@@ -14,8 +14,10 @@ Features are those of documentation and source, never of one paper's figures:
 - DeepSpeed's fp16 optimizer reduces fp16 gradients at the end of accumulation, its bf16 optimizer
   fp32 ones; ZeRO 3 gathers 16-bit weights and overlaps (``overlap_comm`` is on for stage 3).
 - torchtitan: FSDP2 with fp32 shards, bf16 gathers, fp32 reductions; foreach AdamW.
-- Composer with FSDP1: ``DEFAULT`` gathers in 16 bits and reduces in 32, ``PURE`` both in 16.
-- The flash-attention repository: Lightning with autocast, ``ZeroRedundancyOptimizer``.
+- Composer with FSDP1: ``DEFAULT`` gathers in 16 bits and reduces in 32, ``PURE`` both in 16; its
+  models pinned FlashAttention 1.0 (llm-foundry's ffn layers name 1.0.6).
+- The flash-attention repository's ``training``: Lightning with autocast,
+  ``ZeroRedundancyOptimizer``, the first FlashAttention.
 - litgpt and torchtune: everything in bf16.
 
 Where the name is missing, the source counts (a repository, or a paper's number). A name that is not
@@ -44,6 +46,7 @@ class Usage:
         cuts_rank_batch: with a pipeline, the stated microbatch is the rank's batch, cut into as
             many microbatches as there are stages (torchtitan until 2025).
         vocab_multiple: the vocabulary is padded to a multiple of this, times ``tp``.
+        flash_generation: of its fused attention: FlashAttention 1, 2, or 3 and cuDNN's on Hopper.
         known: False where the name was not recognised.
     """
 
@@ -56,6 +59,7 @@ class Usage:
     interleaves: bool = False
     cuts_rank_batch: bool = False
     vocab_multiple: int = 1
+    flash_generation: int = 2
     known: bool = True
 
 
@@ -85,6 +89,7 @@ _MEGATRON_2021 = replace(
 _MEGATRON_CORE = replace(
     _MEGATRON_2022,
     name="Megatron-Core",
+    attention_generation=3,
     overlaps_reductions=True,
     overlaps_gathers=True,
     overlaps_sends=True,
@@ -112,9 +117,13 @@ _PYTORCH = Framework(
     fuses_optimizer=False,
 )
 _TORCHTITAN = replace(_PYTORCH, name="torchtitan", gathered_bytes=2)
-_COMPOSER = replace(_PYTORCH, name="Composer FSDP", gathered_bytes=2)
+_COMPOSER = replace(_PYTORCH, name="Composer FSDP", gathered_bytes=2, attention_generation=1)
 _FLASH_ATTENTION = replace(
-    _PYTORCH, name="flash-attention repository", pointwise="fused", dropout=True
+    _PYTORCH,
+    name="flash-attention repository",
+    pointwise="fused",
+    dropout=True,
+    attention_generation=1,
 )
 _PURE_BF16 = replace(
     _PYTORCH, name="PyTorch in bf16", weight_bytes=2, gradient_bytes=2, reduced_bytes=2,
@@ -160,6 +169,7 @@ def _megatron_core(row: MeasuredRow) -> Usage:
         _MEGATRON_USAGE,
         framework=replace(features, overlaps_tensor_parallel=bool(overlaps)),
         attention="flash",
+        flash_generation=3,
         zero=1,
         splits_sequence=True,
         interleaves=True,
@@ -198,11 +208,12 @@ def _torchtitan(row: MeasuredRow) -> Usage:
 
 def _composer(row: MeasuredRow) -> Usage:
     pure = "pure" in f"{row.precision} {row.framework}".lower()
-    return Usage(framework=replace(_COMPOSER, reduced_bytes=2 if pure else 4), zero=3)
+    features = replace(_COMPOSER, reduced_bytes=2 if pure else 4)
+    return Usage(framework=features, zero=3, flash_generation=1)
 
 
 def _flash_attention(row: MeasuredRow) -> Usage:
-    return Usage(framework=_FLASH_ATTENTION, zero=1)
+    return Usage(framework=_FLASH_ATTENTION, zero=1, flash_generation=1)
 
 
 def _litgpt(row: MeasuredRow) -> Usage:
@@ -210,7 +221,7 @@ def _litgpt(row: MeasuredRow) -> Usage:
     alone = (row.n_gpus or 1) == 1
     features = _PURE_BF16 if "true" in row.precision.lower() else _PYTORCH
     return Usage(
-        framework=replace(features, name="litgpt"),
+        framework=replace(features, name="litgpt", attention_generation=1),
         zero=0 if alone else 3,
         recompute="none" if alone else "block",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from autoplan.validation.configuration import configuration_of
+from autoplan.validation.memory import memory_of
 from autoplan.validation.reported import (
     compared_bytes,
     reported_bytes,
@@ -29,10 +30,10 @@ class Models:
     """The cost models that are compared with the rows."""
 
     step_of: Callable[[Setup, ClusterSpec], StepTime]
-    memory_of: Callable[[Setup], MemoryBreakdown] | None = None
+    memory_of: Callable[[Setup], MemoryBreakdown]
 
 
-MODELS = Models(step_of=step_of)
+MODELS = Models(step_of=step_of, memory_of=memory_of)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,21 +102,22 @@ def _prediction(row: MeasuredRow, models: Models) -> Prediction:
         configuration = configuration_of(row)
         setup = configuration.setup
         cluster = _cluster(setup.cluster)
-        weigh = None if setup.layer_only else models.memory_of
-        memory = weigh(setup) if weigh else None
+        memory = None if setup.layer_only else models.memory_of(setup)
         timed = configuration.no_time is None
         step_s = models.step_of(setup, cluster).step_s if timed else None
     except ValueError as reason:
         return _not_priced(row, str(reason))
-    capacity = cluster.device.memory_bytes
+    device = cluster.device
     scope = "device" if row.peak_mem_gb is None else scope_of(row)
+    counted = None if memory is None else compared_bytes(memory, scope, device)
+    needed = None if memory is None else compared_bytes(memory, "device", device)
     return Prediction(
         row=row,
         setup=setup,
         predicted_s=step_s,
-        predicted_bytes=None if memory is None else compared_bytes(memory, scope),
-        out_of_memory=None if memory is None else memory.total > capacity,
-        reported_out_of_memory=reported_out_of_memory(row, capacity),
+        predicted_bytes=counted,
+        out_of_memory=None if needed is None else needed > device.memory_bytes,
+        reported_out_of_memory=reported_out_of_memory(row, device.memory_bytes),
         assumed=configuration.assumed,
         skipped=configuration.no_time if row.step_time_s is not None else None,
     )

@@ -1,7 +1,8 @@
 """What a row reports of memory: how many bytes, and which of a device's bytes those are.
 
-Sources give what nvidia-smi shows (all of a process), PyTorch's peak of allocated, active or
-reserved memory (without the device context and what libraries hold), or sums of categories.
+Sources give what nvidia-smi shows (reserved memory and the device's context), PyTorch's peak of
+reserved memory, its peak of allocated or active memory (without what the allocator holds beyond
+tensors), or sums of categories.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Literal
 
 from autoplan.validation.rows import MeasuredRow
 from cost_models.memory import MemoryBreakdown
+from hardware_profiles.spec import DeviceSpec
 
-Scope = Literal["device", "process", "states and activations", "states", "activations"]
+Scope = Literal[
+    "device", "reserved", "allocated", "states and activations", "states", "activations"
+]
 
 _GIB = 2**30
 _GB = 10**9
@@ -52,14 +56,16 @@ def scope_of(row: MeasuredRow) -> Scope:
         return "activations"
     if re.search(r"smi|device|context", kind):
         return "device"
-    return "process"
+    return "reserved" if "reserved" in kind else "allocated"
 
 
-def compared_bytes(memory: MemoryBreakdown, scope: Scope) -> int:
+def compared_bytes(memory: MemoryBreakdown, scope: Scope, device: DeviceSpec) -> int:
     """The part of a prediction that a reported figure of this scope counts."""
     if scope == "device":
+        return memory.total + device.workspace_bytes
+    if scope == "reserved":
         return memory.total
-    if scope == "process":
+    if scope == "allocated":
         return memory.total - memory.workspace
     return sum(getattr(memory, category) for category in _CATEGORIES[scope])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from autoplan.validation.known_models import KnownModel, known_model
@@ -23,17 +24,13 @@ class _Family:
 
 _GPT = _Family(rotary=False, biases=True, tied=True)
 _LLAMA = _Family(rotary=True, biases=False, tied=False)
-# Words of a model's name: MPT, Nemotron-4, GPT-NeoX and its kin, Phi, Falcon, small Llama 3.2.
+_NEOX = _Family(rotary=True, biases=True, tied=False)
 _FAMILIES: tuple[tuple[str, _Family], ...] = (
-    ("mpt", _Family(rotary=False, biases=False, tied=True)),
-    ("nemotron", _Family(rotary=True, biases=False, tied=False)),
-    ("stablelm", _Family(rotary=True, biases=True, tied=False)),
-    ("pythia", _Family(rotary=True, biases=True, tied=False)),
-    ("neox", _Family(rotary=True, biases=True, tied=False)),
-    ("phi", _Family(rotary=True, biases=True, tied=False)),
-    ("falcon", _Family(rotary=True, biases=False, tied=True)),
-    ("llama 3.2", _Family(rotary=True, biases=False, tied=True)),
-    ("llama-3.2", _Family(rotary=True, biases=False, tied=True)),
+    (r"mpt", _Family(rotary=False, biases=False, tied=True)),
+    (r"nemotron", _Family(rotary=True, biases=False, tied=False)),
+    (r"(stablelm|pythia|gpt.?neox|phi)", _NEOX),
+    (r"falcon", _Family(rotary=True, biases=False, tied=True)),
+    (r"llama.?3\.2", _Family(rotary=True, biases=False, tied=True)),
 )
 
 
@@ -122,8 +119,8 @@ def _experts_per_token(row: MeasuredRow, public: KnownModel | None) -> int:
 
 def _family(row: MeasuredRow, gated: bool) -> _Family:
     name = row.model.lower()
-    for word, family in _FAMILIES:
-        if word in name:
+    for pattern, family in _FAMILIES:
+        if re.search(rf"(?<![a-z]){pattern}", name):
             return family
     return _LLAMA if gated or row.arch.lower() in ("llama", "moe") else _GPT
 
