@@ -19,8 +19,8 @@ from autoplan.validation.setup import Setup
 from autoplan.validation.shapes import transformer_of
 from autoplan.validation.transformer import Transformer
 from autoplan.validation.words import (
+    attention_generation_of,
     attention_of,
-    attention_share_of,
     dtype_of,
     quantised,
     recompute_of,
@@ -86,10 +86,10 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
     published = published_run(row, usage.framework.name)
     microbatch, microbatches = batches_of(row, mesh, usage, published, assumed)
     virtual_stages = _virtual_stages(row, model, mesh, usage, published, assumed)
-    share = attention_share_of(row, usage, cluster.device.name)
+    generation = attention_generation_of(row, usage)
     return Setup(
         model=model,
-        framework=replace(usage.framework, attention_share=share),
+        framework=replace(usage.framework, attention_generation=generation),
         cluster=cluster.name,
         gpus=mesh.gpus,
         gpus_per_node=mesh.gpus_per_node,

@@ -46,7 +46,6 @@ class Usage:
         cuts_rank_batch: with a pipeline, the stated microbatch is the rank's batch, cut into as
             many microbatches as there are stages (torchtitan until 2025).
         vocab_multiple: the vocabulary is padded to a multiple of this, times ``tp``.
-        flash_generation: of its fused attention: FlashAttention 1, 2, or 3 and cuDNN's on Hopper.
         known: False where the name was not recognised.
     """
 
@@ -59,7 +58,6 @@ class Usage:
     interleaves: bool = False
     cuts_rank_batch: bool = False
     vocab_multiple: int = 1
-    flash_generation: int = 2
     known: bool = True
 
 
@@ -169,7 +167,6 @@ def _megatron_core(row: MeasuredRow) -> Usage:
         _MEGATRON_USAGE,
         framework=replace(features, overlaps_tensor_parallel=bool(overlaps)),
         attention="flash",
-        flash_generation=3,
         zero=1,
         splits_sequence=True,
         interleaves=True,
@@ -209,11 +206,11 @@ def _torchtitan(row: MeasuredRow) -> Usage:
 def _composer(row: MeasuredRow) -> Usage:
     pure = "pure" in f"{row.precision} {row.framework}".lower()
     features = replace(_COMPOSER, reduced_bytes=2 if pure else 4)
-    return Usage(framework=features, zero=3, flash_generation=1)
+    return Usage(framework=features, zero=3)
 
 
 def _flash_attention(row: MeasuredRow) -> Usage:
-    return Usage(framework=_FLASH_ATTENTION, zero=1, flash_generation=1)
+    return Usage(framework=_FLASH_ATTENTION, zero=1)
 
 
 def _litgpt(row: MeasuredRow) -> Usage:
@@ -221,7 +218,7 @@ def _litgpt(row: MeasuredRow) -> Usage:
     alone = (row.n_gpus or 1) == 1
     features = _PURE_BF16 if "true" in row.precision.lower() else _PYTORCH
     return Usage(
-        framework=replace(features, name="litgpt", attention_generation=1),
+        framework=replace(features, name="litgpt"),
         zero=0 if alone else 3,
         recompute="none" if alone else "block",
     )

@@ -18,7 +18,6 @@ _DTYPES = (
 )
 _HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
 # What a generation of FlashAttention reaches of the next one's rate (Dao 2023; Shah et al. 2024).
-GENERATION_SHARE = 0.55
 _TASKS: tuple[tuple[str, Tuning], ...] = (
     (r"adapter[_ -]?v2", "adapter-v2"),
     (r"adapter", "adapter"),
@@ -90,22 +89,13 @@ def attention_of(row: MeasuredRow, usage: Usage) -> AttentionKernel:
     return usage.attention
 
 
-def attention_share_of(row: MeasuredRow, usage: Usage, device: str) -> float:
-    """Share of the device's rate of fused attention that the kernel of the run's age reaches.
-
-    Args:
-        row: its words may name the kernel's generation.
-        usage: the framework's own generation.
-        device: the name of the device's profile.
-    """
+def attention_generation_of(row: MeasuredRow, usage: Usage) -> int:
+    """Generation of the fused attention kernel: as the row's words name it, or the framework's."""
     words = row.attn_impl.lower()
-    generation = usage.flash_generation
     for pattern, named in ((r"fa3|attention.?3|cudnn", 3), (r"fa2|attention.?2|v2", 2)):
         if re.search(pattern, words):
-            generation = named
-            break
-    newest = 3 if re.match(r"G?[BH]\d", device) else 2
-    return GENERATION_SHARE ** max(0, newest - generation)
+            return named
+    return usage.flash_generation
 
 
 def tuning_of(row: MeasuredRow) -> Tuning:
