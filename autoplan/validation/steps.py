@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost_models.pipeline import StageTimes, simulate
-
 from autoplan.validation.blocks import attention_block, feed_forward_block
 from autoplan.validation.clock import Clock, Spent
 from autoplan.validation.data_parallel import Beside, Exchange, exchange
@@ -19,6 +17,7 @@ from autoplan.validation.passes import NOTHING, Part
 from autoplan.validation.recompute import with_recompute
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, chunks, weights_of
+from cost_models.pipeline import StageTimes, simulate
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
 

@@ -17,7 +17,6 @@ _DTYPES = (
     (r"fp32|float32", "float32"),
 )
 _HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
-# What a generation of FlashAttention reaches of the next one's rate (Dao 2023; Shah et al. 2024).
 _TASKS: tuple[tuple[str, Tuning], ...] = (
     (r"adapter[_ -]?v2", "adapter-v2"),
     (r"adapter", "adapter"),
@@ -95,7 +94,7 @@ def attention_generation_of(row: MeasuredRow, usage: Usage) -> int:
     for pattern, named in ((r"fa3|attention.?3|cudnn", 3), (r"fa2|attention.?2|v2", 2)):
         if re.search(pattern, words):
             return named
-    return usage.flash_generation
+    return usage.framework.attention_generation
 
 
 def tuning_of(row: MeasuredRow) -> Tuning:
