@@ -45,6 +45,10 @@ TOLERANCE = RELATIVE_GAP
 # A degree that lost is looked at until it has a plan, and once more if it had one already.
 MOST_RUNNER_UP_TRIES = 5
 
+# Memory falls almost in a straight line with the recomputed blocks; after so many guesses along it
+# the range is halved.
+_GUESSES = 3
+
 Progress = Callable[[int, int, float | None], None]
 
 
@@ -304,21 +308,30 @@ class BestFirst:
         self, candidate: Candidate, solution: Solution, fewest: int, most: int
     ) -> Found | None:
         """These choices at the smallest count with which they fit: more blocks take less memory."""
-        found = self.found(candidate, fewest, solution.choices)
-        if self.fits(found):
-            return found
-        found = self.found(candidate, most, solution.choices)
-        if not self.fits(found):
+        below = self.found(candidate, fewest, solution.choices)
+        if self.fits(below):
+            return below
+        above = self.found(candidate, most, solution.choices)
+        if not self.fits(above):
             return None
-        low, high = fewest + 1, most
-        while low < high:
-            middle = (low + high) // 2
-            tried = self.found(candidate, middle, solution.choices)
+        guesses = _GUESSES
+        while above.count - below.count > 1:
+            middle = (below.count + above.count) // 2
+            count = self._crossing(below, above) if guesses else middle
+            guesses = max(0, guesses - 1)
+            tried = self.found(candidate, count, solution.choices)
             if self.fits(tried):
-                high, found = middle, tried
+                above = tried
             else:
-                low = middle + 1
-        return found
+                below = tried
+        return above
+
+    def _crossing(self, below: Found, above: Found) -> int:
+        """The count between both at which a straight line of the memory meets the limit."""
+        over = below.memory_pages - self.pricing.limit_pages
+        share = over / (below.memory_pages - above.memory_pages)
+        count = below.count + math.ceil(share * (above.count - below.count))
+        return min(max(count, below.count + 1), above.count - 1)
 
     def _range(self, asked: _Range) -> None:
         candidate, order = asked.candidate, self.order(asked.candidate)

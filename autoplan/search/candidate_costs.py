@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoplan.search.candidates import Candidate
-from autoplan.search.folded_graph import ROOT, FoldedGraph
+from autoplan.search.folded_graph import FoldedGraph
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.storages import KeptStorage
 from autoplan.search.weight_costs import WeightCosts
@@ -38,7 +38,7 @@ class CandidateCosts:
 
     def region(self, number: int) -> str:
         """Block kind of a decision; ``ROOT`` outside blocks, and for doors."""
-        return self.folded.region.get(self.microbatch.space.names[number], ROOT)
+        return self.microbatch.space.regions[number]
 
 
 def kept_copies(folded: FoldedGraph, storage: KeptStorage, recomputed: Recomputed) -> int:

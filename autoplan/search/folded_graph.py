@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from autoplan.sharding.excerpt import excerpt
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
 
 ROOT = ""
@@ -101,23 +102,16 @@ class FoldedGraph:
         region = self.region[node.name]
         return self._door_of[region].get(ref, ref) if region else ref
 
+    @cached_property
+    def _few(self) -> OpGraph:
+        return excerpt(self.graph, {node.name for node in self.nodes})
+
     def at_batch(self, batch: int) -> FoldedSizes:
         """Sizes of the folded nodes and doors when ``batch`` samples are computed at once."""
-        names = {node.name for node in self.nodes}
-        read = {ref.node for node in self.nodes for ref in node.operands} - names
-        few = OpGraph(
-            nodes=tuple(
-                node if node.name in names else _as_input(node)
-                for node in self.graph.nodes
-                if node.name in names or node.name in read
-            ),
-            blocks=(),
-            output=self.graph.output,
-            batch=self.graph.batch,
-        ).at_batch(batch)
+        few = self._few.at_batch(batch)
         return FoldedSizes(
             batch=batch,
-            nodes={node.name: node for node in few.nodes},
+            nodes=few.by_name,
             doors={
                 door.name: few.meta(door.source) for doors in self.doors.values() for door in doors
             },
@@ -137,11 +131,6 @@ class FoldedSizes:
         if ref.node in self.doors:
             return self.doors[ref.node]
         return self.nodes[ref.node].outputs[ref.index]
-
-
-def _as_input(node: OpNode) -> OpNode:
-    """A node of which only the outputs matter."""
-    return OpNode(name=node.name, kind="input", target=node.name, outputs=node.outputs)
 
 
 def door_name(kind: str, number: int) -> str:

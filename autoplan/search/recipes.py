@@ -6,6 +6,7 @@ than the best of them. Placements by operator are the solver's, also in the tens
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.job import Job
@@ -56,15 +57,20 @@ def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]
     solution = solve(search.problem(largest, 0, limited=False))
     if solution is None:
         return None
-    tried = [
-        search.found(member, count, solution.choices)
-        for member in members
-        for count in sorted({*search.order(member).counts(search.policy)})
-    ]
+    tried = [found for member in members for found in _tried(search, member, solution.choices)]
     fitting = [found for found in tried if search.fits(found)]
     if fitting:
         return min(fitting, key=lambda found: found.time_s)
     return min(tried, key=lambda found: (found.memory_pages, found.time_s))
+
+
+def _tried(search: BestFirst, member: Candidate, choices: tuple[int, ...]) -> Iterator[Found]:
+    """Few blocks recomputed, and many where that does not fit: it never takes less time."""
+    for count in sorted({*search.order(member).counts(search.policy)}):
+        found = search.found(member, count, choices)
+        yield found
+        if search.fits(found):
+            break
 
 
 def _only(candidate: Candidate) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autoplan.search.folded_graph import LOSS, Door, FoldedGraph, FoldedTensor
+from autoplan.search.folded_graph import LOSS, ROOT, Door, FoldedGraph, FoldedTensor
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
@@ -58,6 +58,11 @@ class Space:
     @cached_property
     def number(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def regions(self) -> tuple[str, ...]:
+        """Block kind of every decision; ``ROOT`` outside blocks, and for doors and the loss."""
+        return tuple(self.folded.region.get(name, ROOT) for name in self.names)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:

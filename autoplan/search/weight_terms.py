@@ -132,7 +132,7 @@ class WeightTerms:
         return Overlap(
             name=name,
             messages_s=tuple((number, tuple(row)) for number, row in by_parameter.items()),
-            window_s=tuple(self._window(name, runs)),
+            window_s=tuple(self._window(name, runs)) if by_parameter else (),
             floor=1 - self.costs.overlap_efficiency,
             fixed_messages_s=fixed_s,
         )

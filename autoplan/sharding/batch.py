@@ -9,8 +9,8 @@ of the first forward. Any other operator that needs samples to meet *mixes* the 
 counted once: what depends on a hoisted sum cannot be hoisted itself, and a sum that an earlier
 reader takes as a term cannot be whole for a later one.
 
-The layout is worked out for a prime batch, one sample per piece, so that no other size can be
-mistaken for the batch and every split is even.
+Strategies are those at a prime batch, one sample per piece, so that no other size can be mistaken
+for the batch and every split is even.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autoplan.sharding.excerpt import excerpt
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.rules import GraphRules, known
@@ -52,7 +53,7 @@ class BatchLayout:
 
 def batch_layout(graph: OpGraph) -> BatchLayout:
     """The layout of a graph on the batch axes; the same at every batch."""
-    walk = _Walk(graph.at_batch(_PRIME))
+    walk = _Walk(graph)
     for node in walk.graph.nodes:
         if node.kind == "call":
             walk.call(node)
@@ -72,8 +73,9 @@ class _Walk:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self.rules = GraphRules(graph)
-        self.axis = MeshAxis("dp", graph.batch)
+        self.few = excerpt(graph, {self._first(node) for node in graph.nodes}).at_batch(_PRIME)
+        self.rules = GraphRules(self.few)
+        self.axis = MeshAxis("dp", _PRIME)
         self.placements: dict[Ref, Placement] = {}
         self.strategies: dict[str, Strategy] = {}
         self.hoisted: dict[Ref, None] = {}
@@ -105,17 +107,20 @@ class _Walk:
     def _offered(self, node: OpNode) -> list[Strategy]:
         """Strategies that keep the batch, worked out once for corresponding calls of blocks."""
         arriving = [self.placements[ref] for ref in node.operands]
-        known_for, offered = self.offers.get(
-            self.graph.representative.get(node.name, ""), (None, [])
-        )
+        first = self._first(node)
+        known_for, offered = self.offers.get(first, (None, []))
         if known_for != arriving:
             offered = [
                 strategy
-                for strategy in self.rules.strategies(node, self.axis, arriving)
+                for strategy in self.rules.strategies(self.few.by_name[first], self.axis, arriving)
                 if _keeps_batch(strategy, node.outputs)
             ]
-            self.offers[node.name] = arriving, offered
+            self.offers[first] = arriving, offered
         return offered
+
+    def _first(self, node: OpNode) -> str:
+        """The node's counterpart in the first block of the kind, or itself outside of blocks."""
+        return self.graph.representative.get(node.name, node.name)
 
     def _fits(self, node: OpNode, strategy: Strategy, may_hoist: bool) -> bool:
         return all(
@@ -149,7 +154,9 @@ class _Walk:
         self.mixing.append(
             f"{node.name}: {self._reason(node)}{f' ({node.where})' * bool(node.where)}"
         )
-        self.strategies[node.name] = self.rules.strategies(node, self.axis)[0]
+        self.strategies[node.name] = self.rules.strategies(
+            self.few.by_name[self._first(node)], self.axis
+        )[0]
         for index, meta in enumerate(node.outputs):
             self.placements[Ref(node.name, index)] = _own(meta)
 
