@@ -43,15 +43,14 @@ class Clock:
     cluster: ClusterSpec
 
     def kernels_s(self, kernels: Iterable[Work]) -> float:
-        """Device and host work in parallel: the slower one sets the pace."""
-        device_s, count = 0.0, 0
-        for kernel in kernels:
-            device_s += kernel_s(kernel, self.cluster.device)
-            count += kernel.kernels if isinstance(kernel, Streaming) else 1
-        return max(device_s, count * self.setup.framework.host_s)
+        """Seconds of kernels one after another on the device."""
+        return sum(kernel_s(kernel, self.cluster.device) for kernel in kernels)
 
     def spent(self, work: Pass, beside_s: float | None = None) -> Spent:
         """One pass; messages that may run beside kernels hide under ``beside_s`` of them.
+
+        The host starts kernels and messages while the device works: the slower of the two sets the
+        pace, and what the device waits for the host counts as compute.
 
         Args:
             work: kernels and messages.
@@ -62,7 +61,11 @@ class Clock:
         hidden_s = sum(self.message_s(each) for each in work.messages if each.beside)
         cover_s = compute_s if beside_s is None else beside_s
         shown_s += exposed_s(hidden_s, cover_s, self.cluster.overlap_efficiency)
-        return Spent(compute_s=compute_s, exposed_comm_s=shown_s)
+        return Spent(compute_s=max(compute_s, self._host_s(work) - shown_s), exposed_comm_s=shown_s)
+
+    def _host_s(self, work: Pass) -> float:
+        kernels = sum(each.kernels if isinstance(each, Streaming) else 1 for each in work.kernels)
+        return (kernels + len(work.messages)) * self.setup.framework.host_s
 
     def message_s(self, message: Message) -> float:
         return self.collective_s(message.kind, message.nbytes, message.axis)

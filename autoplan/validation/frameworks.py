@@ -76,6 +76,7 @@ _MEGATRON_2022 = Framework(
     pointwise="fused",
     dropout=True,
     gathers_p2p=True,
+    host_s=57e-6,
 )
 _MEGATRON_2021 = replace(
     _MEGATRON_2022,
@@ -87,6 +88,7 @@ _MEGATRON_2021 = replace(
 _MEGATRON_CORE = replace(
     _MEGATRON_2022,
     name="Megatron-Core",
+    host_s=20e-6,
     attention_generation=3,
     overlaps_reductions=True,
     overlaps_gathers=True,

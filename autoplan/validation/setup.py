@@ -57,7 +57,7 @@ class Framework:
     gathers_p2p: bool
     fuses_optimizer: bool = True
     attention_generation: int = 2
-    host_s: float = 8e-6
+    host_s: float = 20e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
