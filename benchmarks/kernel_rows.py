@@ -32,11 +32,11 @@ _CLUSTERS = {
     "mi300x-192gb": "mi300x-node",
 }
 _FRACTIONS = {
-    "Vidur A100": {"matmul_efficiency": 0.76},
-    "cookbook A100": {"matmul_efficiency": 0.76},
+    "Vidur A100": {"matmul_efficiency": 0.77},
+    "cookbook A100": {"matmul_efficiency": 0.77},
     "Vidur H100": {"matmul_efficiency": 0.73},
-    "XLA H100": {"matmul_efficiency": 0.87},
-    "XLA B200": {"matmul_efficiency": 0.77},
+    "XLA H100": {"matmul_efficiency": 0.89},
+    "XLA B200": {"matmul_efficiency": 0.76},
     "best found": {},
     "FlashAttention-2 A100": {"attention_forward_efficiency": 0.6},
     "FlashAttention-2 H100": {

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 
-from cost_models.gemm import RAMP_S, wave_share
+from cost_models.gemm import wave_share
 from cost_models.peaks import element_bytes, peak_flops_per_s, streaming_bytes_per_s
 from cost_models.work import FlashAttention
 from hardware_profiles.spec import DeviceSpec
 
 TILE = 128
+RAMP_S = 2e-6
 HEAD_DIM_STEP = 32
 SOFTMAX_S = 32e-12  # of a multiprocessor for one score; 16 exponentials a clock take 36e-12
 BACKWARD_SOFTMAX_S = 55e-12

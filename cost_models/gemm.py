@@ -3,9 +3,10 @@
 A product is cut into tiles of its result. One multiprocessor makes one tile: for each step along k
 it multiplies at its share of the achieved rate while it loads the next rows of both operands, and
 the slower of the two counts (small tiles load more per operation). Beside its steps a tile costs a
-ramp: filling the pipeline, writing the result. Tiles that do not fill the device may split k, which
-adds partial sums to write and read. The fastest tile counts, as in a library's own choice; memory
-traffic and the start of the kernel bound it from below.
+ramp: filling the pipeline, and the part of writing the result that no other tile hides. Tiles that
+do not fill the device may split k, which adds partial sums to write and read. The fastest tile
+counts, as in a library's own choice; memory traffic and the start of the kernel bound it from
+below.
 
 A last wave that is not full costs the mean of a whole wave and of its share: busy multiprocessors
 get the power that idle ones leave. Rows that are not whole lines of the cache load more
@@ -26,7 +27,8 @@ from hardware_profiles.spec import DeviceSpec
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 LARGEST_TILE = 256 * 128
-RAMP_S = 2e-6
+RAMP_S = 1e-6  # of the largest tile, beside its writing
+WRITING_SHOWN = 0.5  # of writing a tile at one multiprocessor's share of memory
 SPLITS = (2, 4, 8)
 LINE_BYTES = 128
 MISALIGNED = 1.15  # for each halving of the largest power of two in a row's bytes
@@ -50,6 +52,7 @@ def gemm_s(work: Gemm, device: DeviceSpec) -> float:
         work.n,
         work.k,
         element_bytes(work.dtype),
+        _result_bytes(work),
         device.sm_count,
         rate / device.sm_count,
         device.sm_load_bytes_per_s,
@@ -61,8 +64,11 @@ def gemm_s(work: Gemm, device: DeviceSpec) -> float:
 def gemm_bytes(work: Gemm) -> float:
     """Operands read once, the result written, and read before where it is added to."""
     operands = (work.m * work.k + work.k * work.n) * element_bytes(work.dtype)
-    result = work.m * work.n * work.output_bytes * (2 if work.accumulates else 1)
-    return float(work.batch * (operands + result))
+    return float(work.batch * (operands + work.m * work.n * _result_bytes(work)))
+
+
+def _result_bytes(work: Gemm) -> int:
+    return work.output_bytes * (2 if work.accumulates else 1)
 
 
 def matmul_efficiency(dtype: str, device: DeviceSpec) -> float:
@@ -80,8 +86,8 @@ def wave_share(tiles: int, sm_count: int) -> float:
 @lru_cache(maxsize=256)
 def _tiles(
     element: int, sm_flops_per_s: float, sm_load_bytes_per_s: float
-) -> tuple[tuple[int, int, float, float], ...]:
-    """Rows and columns of each tile, seconds of one step along k, seconds of its ramp."""
+) -> tuple[tuple[int, int, float], ...]:
+    """Rows and columns of each tile, and seconds of one step along k."""
     return tuple(
         (
             rows,
@@ -90,7 +96,6 @@ def _tiles(
                 2 * rows * columns / sm_flops_per_s,
                 (rows + columns) * element / sm_load_bytes_per_s,
             ),
-            RAMP_S * rows * columns / LARGEST_TILE,
         )
         for rows, columns in TILES
     )
@@ -103,6 +108,7 @@ def _tiled_s(
     n: int,
     k: int,
     element: int,
+    result: int,
     sm_count: int,
     sm_flops_per_s: float,
     sm_load_bytes_per_s: float,
@@ -111,8 +117,10 @@ def _tiled_s(
     """The fastest choice of a tile and of a split of k."""
     slowdown = max(_misalignment(n * element), _misalignment(k * element))
     best_s = math.inf
-    for rows, columns, step_s, ramp_s in _tiles(element, sm_flops_per_s, sm_load_bytes_per_s):
+    written_s = WRITING_SHOWN * result * sm_count / memory_bytes_per_s
+    for rows, columns, step_s in _tiles(element, sm_flops_per_s, sm_load_bytes_per_s):
         tiles = batch * -(-m // rows) * -(-n // columns)
+        ramp_s = rows * columns * (RAMP_S / LARGEST_TILE + written_s)
         tile_s = slowdown * step_s * k + ramp_s
         best_s = min(best_s, wave_share(tiles, sm_count) * tile_s)
         for split in SPLITS:

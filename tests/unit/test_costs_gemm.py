@@ -64,6 +64,15 @@ def test_loads_of_operands_bound_a_tile():
     assert kernel_s(gemm(2560, 128, 4096), slow) == pytest.approx(4096 * step_s + RAMP_S)
 
 
+def test_half_of_writing_a_tile_shows():
+    slow = replace(TOY, memory_bytes_per_s=2.56e12)
+    written_s = 256 * 128 * 2 / (2.56e12 / 10)
+    plain = kernel_s(gemm(2560, 128, 4096), TOY)
+    assert kernel_s(gemm(2560, 128, 4096), slow) == pytest.approx(plain + written_s / 2)
+    added = gemm(2560, 128, 4096, output_bytes=4, accumulates=True)
+    assert kernel_s(added, slow) == pytest.approx(plain + 4 * written_s / 2)
+
+
 def test_memory_bounds_a_product():
     slow = replace(TOY, memory_bytes_per_s=1e6)
     elements = 2560 * 64 + 64 * 128
