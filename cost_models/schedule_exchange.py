@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost_models.schedule_rows import Floats, Rows, stage_rows
-from cost_models.schedule_slots import exchange_layout
+from cost_models.schedule_rows import StageSeconds, endings, stage_seconds
+from cost_models.schedule_slots import Bools, Floats, Layout, exchange_layout
 from cost_models.schedule_times import ScheduleClocks, StageTimes
 from cost_models.schedules import PipelineShape
 
@@ -25,53 +25,68 @@ def simulate_exchanges(shape: PipelineShape, stages: Sequence[StageTimes]) -> Sc
         shape: the schedule and its sizes.
         stages: times of each stage, in the model's order.
     """
-    rows = stage_rows(exchange_layout(shape), stages)
-    ends, exchanged, exposed = _run(rows, _exchange_s(rows))
-    clock = exchanged + rows.weight_s
+    layout, seconds = exchange_layout(shape), stage_seconds(shape, stages)
+    ends, exchanged, exposed = _run(_compute_s(layout, seconds), _exchange_s(layout, seconds))
+    found = endings(layout, seconds)
     return ScheduleClocks(
-        rank_end_s=rows.rank_end_s(clock),
-        last_backward_end_s=rows.last_backward_end_s(ends, clock),
+        rank_end_s=found.rank_end_s(exchanged),
+        last_backward_end_s=found.stage_end_s(exchanged if shape.splits_backward else ends),
         exposed_send_s=exposed,
     )
 
 
-def _exchange_s(rows: Rows) -> Floats:
+def _compute_s(layout: Layout, seconds: StageSeconds) -> Floats:
+    """Compute of a slot: W behind the exchange of the slot before, then F and B."""
+    compute = layout.of_forwards(seconds.forward, 0.0) + layout.of_backwards(seconds.backward, 0.0)
+    if layout.shape.splits_backward:
+        compute[1:] += layout.of_weights(seconds.weight)[:-1]
+    return compute
+
+
+def _exchange_s(layout: Layout, seconds: StageSeconds) -> Floats:
     """Seconds of the exchange of ranks r and r + 1 (of the last and the first), else -inf."""
-    shape = rows.layout.shape
-    none = np.full((rows.layout.slots, shape.ranks), -np.inf)
-    if shape.ranks == 1:
-        return none
-    up = np.array([stage.send_forward_s for stage in rows.stages[:-1]] + [-np.inf])
-    down = np.array([-np.inf] + [stage.send_backward_s for stage in rows.stages[1:]])
-    forward = np.where(rows.forwards.runs, up[rows.forwards.stage], none)
-    backward = np.where(rows.backwards.runs, down[rows.backwards.stage], none)
-    return np.maximum(forward, np.roll(backward, -1, axis=1))
+    if layout.shape.ranks == 1:
+        return np.full((layout.slots, 1), -np.inf)
+    forward, backward = seconds.send_forward.copy(), seconds.send_backward.copy()
+    forward[-1] = backward[0] = -np.inf
+    up, down = layout.of_forwards(forward, -np.inf), layout.of_backwards(backward, -np.inf)
+    return np.maximum(up, np.roll(down, -1, axis=1))
 
 
-def _run(rows: Rows, exchange_s: Floats) -> tuple[Floats, Floats, list[float]]:
+def _run(compute_s: Floats, exchange_s: Floats) -> tuple[Floats, Floats, list[float]]:
     """Ends of compute and of exchanges, both of shape (slots, ranks), and the exposed seconds.
 
-    Arrays of a slot have one column more, so that both neighbours of each rank are beside it.
+    Rows have one column more, so that both neighbours of each rank are beside it.
     """
     slots, ranks = exchange_s.shape
-    cost = rows.forward_s + rows.backward_s
-    cost[1:] += rows.weight_s[:-1]
     ends = np.empty((slots, ranks + 1))  # rank 0 again behind the last
     pairs = np.empty((slots, ranks + 1))  # the last pair again before the first
-    exchanged = np.empty((slots + 1, ranks))
-    exchanged[0] = 0.0
-    for before, after, cost_s, pair_s, end, pair in zip(
-        exchanged[:-1], exchanged[1:], cost, exchange_s, ends, pairs, strict=True
-    ):
-        own = end[:ranks]
-        np.add(before, cost_s, out=own)
+    exchanged = np.zeros((slots + 1, ranks))
+    meets = np.isfinite(exchange_s)
+    some_alone = (~(meets | np.roll(meets, 1, axis=1))).max(axis=1).tolist()
+    lines = (
+        *(exchanged[:-1], compute_s, ends, ends[:, :-1], ends[:, 1:]),
+        *(exchange_s, pairs, pairs[:, :-1], pairs[:, 1:], exchanged[1:], some_alone),
+    )
+    add, maximum = np.add, np.maximum
+    for line in zip(*lines, strict=True):
+        before, cost_s, end, own, other, pair_s, pair, lower, upper, after, alone = line
+        add(before, cost_s, out=own)
         end[ranks] = end[0]
-        np.maximum(own, end[1:], out=after)
-        np.add(after, pair_s, out=pair[1:])
+        maximum(own, other, out=upper)
+        add(upper, pair_s, out=upper)
         pair[0] = pair[ranks]
-        np.maximum(pair[:ranks], pair[1:], out=after)
-        np.maximum(after, own, out=after)
-    met = np.where(np.isfinite(pairs[:, 1:]), np.maximum(ends[:, :-1], ends[:, 1:]), -np.inf)
-    both = np.maximum(met, np.roll(met, 1, axis=1))
-    exposed = exchanged[1:] - np.maximum(both, ends[:, :-1])
-    return ends[:, :-1], exchanged[1:], exposed.sum(axis=0).tolist()
+        maximum(lower, upper, out=after)
+        if alone:
+            maximum(after, own, out=after)
+    return ends[:, :-1], exchanged[1:], _exposed_s(ends, exchanged[1:], pairs, ~meets)
+
+
+def _exposed_s(ends: Floats, exchanged: Floats, pairs: Floats, apart: Bools) -> list[float]:
+    """Of each rank: from when it and those it exchanges with are ready. Uses the pairs up."""
+    met = np.maximum(ends[:, :-1], ends[:, 1:], out=pairs[:, 1:])
+    np.copyto(met, -np.inf, where=apart)
+    pairs[:, 0] = pairs[:, -1]
+    ready = np.maximum(pairs[:, :-1], met)
+    np.maximum(ready, ends[:, :-1], out=ready)
+    return np.subtract(exchanged, ready, out=ready).sum(axis=0).tolist()

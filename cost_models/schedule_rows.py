@@ -1,4 +1,4 @@
-"""Costs of a schedule slot by slot, and what the clocks of the slots say at the end."""
+"""What simulations by slots share: seconds of stages as arrays, and which slots say how it ends."""
 
 from __future__ import annotations
 
@@ -6,103 +6,112 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cost_models.schedule_slots import Actions, Layout
+from cost_models.schedule_slots import Floats, Ints, Layout
 from cost_models.schedule_times import StageTimes
-
-Floats = NDArray[np.float64]
+from cost_models.schedules import PipelineShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """Seconds of what each rank runs in each slot, arrays of shape (slots, ranks).
+class StageSeconds:
+    """Seconds of all stages, arrays of shape (stages,).
 
     Attributes:
-        forward_s, backward_s: of F, and of B or I; 0 where nothing runs.
-        weight_s: of the W behind the slot's backward; 0 where the schedule does not split it.
+        forward: F.
+        backward: B, or I where the schedule splits the backward.
+        weight: W; 0 where the schedule does not split the backward.
+        send_forward, send_backward: messages; 0 out of the model and where there is one rank.
     """
 
-    layout: Layout
-    stages: Sequence[StageTimes]
-    forwards: Actions
-    backwards: Actions
-    forward_s: Floats
-    backward_s: Floats
-    weight_s: Floats
+    forward: Floats
+    backward: Floats
+    weight: Floats
+    send_forward: Floats
+    send_backward: Floats
 
-    def last_backward_end_s(self, backward_end_s: Floats, clock_s: Floats) -> list[float]:
-        """When each stage's last backward ends, from the ends of B and the clocks behind W."""
-        shape = self.layout.shape
-        ends = [0.0] * shape.stages
-        for stage in range(shape.stages):
-            rank = stage % shape.ranks
-            place = self._last_place(stage)
-            if not shape.splits_backward:
-                ends[stage] = backward_end_s[self.layout.backward_slot(place, rank), rank]
-            elif place + rank < self._places:
-                ends[stage] = clock_s[self.layout.backward_slot(place + rank, rank), rank]
-            else:
-                tail = self._tail_s(rank)[: rank + place - self._places + 1]
-                ends[stage] = clock_s[-1, rank] + sum(tail)
-        return [float(end) for end in ends]
 
-    def rank_end_s(self, clock_s: Floats) -> list[float]:
-        """When each rank's last action ends, from the clocks behind W."""
-        shape = self.layout.shape
-        if not shape.splits_backward:
-            return clock_s[-1].tolist()
-        return [float(clock_s[-1, rank]) + sum(self._tail_s(rank)) for rank in range(shape.ranks)]
-
-    @property
-    def _places(self) -> int:
-        return self.layout.shape.microbatches * self.layout.shape.stages_per_rank
-
-    def _last_place(self, stage: int) -> int:
-        """The place of a stage's last microbatch among its rank's backwards."""
-        shape = self.layout.shape
-        turns_after = stage // shape.ranks
-        return self._places - 1 - turns_after * shape.round_microbatches
-
-    def _tail_s(self, rank: int) -> list[float]:
-        """The W that are left after a rank's last I: of its last ``rank`` backwards."""
-        return [
-            self.stages[stage].backward_weight_s
-            for stage in (
-                _weight_stage(self.layout, np.arange(max(0, self._places - rank), self._places))
-                + rank
-            ).tolist()
+def stage_seconds(shape: PipelineShape, stages: Sequence[StageTimes]) -> StageSeconds:
+    """The seconds of stages as the schedule uses them."""
+    columns = np.array(
+        [
+            (
+                stage.forward_s,
+                stage.backward_input_s,
+                stage.backward_weight_s,
+                stage.send_forward_s,
+                stage.send_backward_s,
+            )
+            for stage in stages
         ]
+    ).T.copy()
+    forward, backward, weight, send_forward, send_backward = columns
+    if not shape.splits_backward:
+        backward += weight
+        weight[:] = 0.0
+    if shape.ranks == 1:
+        columns[3:] = 0.0
+    send_forward[-1] = send_backward[0] = 0.0
+    return StageSeconds(
+        forward=forward,
+        backward=backward,
+        weight=weight,
+        send_forward=send_forward,
+        send_backward=send_backward,
+    )
 
 
-def _weight_stage(layout: Layout, place: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stage of rank 0 that has a backward in these places."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endings:
+    """Where the last backward of each stage, and the last action of each rank, end.
+
+    Attributes:
+        stage_slot, stage_after_s: of shape (stages,): seconds behind the B (or I) of that slot.
+        rank_slot, rank_after_s: of shape (ranks,): seconds behind the rank's last B (or I).
+    """
+
+    stage_slot: Ints
+    stage_after_s: Floats
+    rank_slot: Ints
+    rank_after_s: Floats
+
+    def stage_end_s(self, end_s: Floats) -> list[float]:
+        """From the ends of the backwards of all slots, of shape (slots, ranks)."""
+        rank = np.arange(len(self.stage_slot)) % len(self.rank_slot)
+        return (end_s[self.stage_slot, rank] + self.stage_after_s).tolist()
+
+    def rank_end_s(self, end_s: Floats) -> list[float]:
+        """From the ends of the backwards of all slots, of shape (slots, ranks)."""
+        rank = np.arange(len(self.rank_slot))
+        return (end_s[self.rank_slot, rank] + self.rank_after_s).tolist()
+
+
+def endings(layout: Layout, seconds: StageSeconds) -> Endings:
+    """The endings of a schedule.
+
+    Where the backward is split, W runs r backwards behind I, and those that are left then run one
+    after the other.
+    """
     shape = layout.shape
-    turn = place // shape.round_microbatches
-    return (shape.stages_per_rank - 1 - turn % shape.stages_per_rank) * shape.ranks
-
-
-def stage_rows(layout: Layout, stages: Sequence[StageTimes]) -> Rows:
-    """The seconds of every slot and rank."""
-    shape = layout.shape
-    forwards, backwards = layout.forwards(), layout.backwards()
-    forward_s = np.array([stage.forward_s for stage in stages])
-    backward_s = np.array([stage.backward_input_s for stage in stages])
-    weight_s = np.array([stage.backward_weight_s for stage in stages])
-    after = np.zeros((layout.slots, shape.ranks))
+    ranks = np.arange(shape.ranks)
+    rank = np.arange(shape.stages) % shape.ranks
+    final = shape.microbatches * shape.stages_per_rank - 1
+    last = final - np.arange(shape.stages) // shape.ranks * shape.round_microbatches
+    behind = rank if shape.splits_backward else 0
+    after_s = seconds.weight.copy()
+    rank_after_s = np.zeros(shape.ranks)
     if shape.splits_backward:
-        rank = np.arange(shape.ranks)
-        place = backwards.place - rank
-        stage = _weight_stage(layout, place) + rank
-        after = np.where(backwards.runs & (place >= 0), weight_s[stage], 0.0)
-    else:
-        backward_s = backward_s + weight_s
-    return Rows(
-        layout=layout,
-        stages=stages,
-        forwards=forwards,
-        backwards=backwards,
-        forward_s=np.where(forwards.runs, forward_s[forwards.stage], 0.0),
-        backward_s=np.where(backwards.runs, backward_s[backwards.stage], 0.0),
-        weight_s=after,
+        for r in range(shape.ranks):
+            left = max(0, final - r)  # W from this place on run behind the last I
+            local = layout.backward_local(np.arange(left, final + 1))
+            ends = np.cumsum(seconds.weight[local * shape.ranks + r])
+            rank_after_s[r] = ends[-1]
+            of_rank = slice(r, None, shape.ranks)
+            late = last[of_rank] >= left
+            after_s[of_rank][late] = ends[last[of_rank][late] - left]
+    stage_place = np.minimum(last + behind, final)
+    return Endings(
+        stage_slot=layout.backward_slot(stage_place, rank),
+        stage_after_s=after_s,
+        rank_slot=layout.backward_slot(np.full(shape.ranks, final), ranks),
+        rank_after_s=rank_after_s,
     )

@@ -15,27 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import ArrayLike, NDArray
 
 from cost_models.schedules import PipelineShape
 
-_Ints = NDArray[np.int64]
-_Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Actions:
-    """One kind of action of all slots and ranks, arrays of shape (slots, ranks).
-
-    Attributes:
-        stage: the stage, any stage of the rank where nothing runs.
-        runs: whether an action runs.
-        place: its place among the actions of its kind and rank, counted without empty places.
-    """
-
-    stage: _Ints
-    runs: _Bools
-    place: _Ints
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,40 +48,64 @@ class Layout:
     def slots(self) -> int:
         return self.stride * (self.places - 1) + self.first_backward + 1
 
-    def forwards(self) -> Actions:
-        slot, rank = self._grid()
-        return self._actions(slot - rank, rank, backward=False)
+    def of_forwards(self, of_stage: ArrayLike, elsewhere: ArrayLike) -> Floats:
+        """Values of stages where their forwards run, of shape (slots, ranks).
 
-    def backwards(self) -> Actions:
-        slot, rank = self._grid()
-        return self._actions(slot - self.first_backward + self.lag * rank, rank, backward=True)
+        Args:
+            of_stage: of shape (stages,).
+            elsewhere: of shape (ranks,) or a number, for ranks in slots without a forward.
+        """
+        return self._spread(of_stage, elsewhere, first=0, lag=-1, backward=False)
 
-    def backward_slot(self, place: int, rank: int) -> int:
-        """The slot of a rank's backward, by its place counted without empty places."""
-        turn, rest = divmod(place, self.shape.round_microbatches)
-        return (
-            self.stride * (turn * self.round_places + rest) + self.first_backward - self.lag * rank
-        )
+    def of_backwards(self, of_stage: ArrayLike, elsewhere: ArrayLike) -> Floats:
+        """Values of stages where their backwards (B or I) run, as ``of_forwards``."""
+        first, lag = self.first_backward, self.lag
+        return self._spread(of_stage, elsewhere, first=first, lag=lag, backward=True)
 
-    def _grid(self) -> tuple[_Ints, _Ints]:
-        return np.arange(self.slots)[:, None], np.arange(self.shape.ranks)[None, :]
+    def of_weights(self, of_stage: ArrayLike) -> Floats:
+        """Values of stages where their W run behind a B, else 0: r backwards behind their own."""
+        spread = np.zeros((self.slots, self.shape.ranks))
+        values = self._by_local(of_stage)
+        places = np.arange(self.shape.microbatches * self.shape.stages_per_rank)
+        local = self.backward_local(places)
+        for rank in range(self.shape.ranks):
+            slots = self.backward_slot(places[rank:], rank)
+            spread[slots, rank] = values[local[: len(slots)], rank]
+        return spread
 
-    def _actions(self, scaled: _Ints, rank: _Ints, *, backward: bool) -> Actions:
-        """Actions whose place is ``scaled / stride``; of fractions of a place nothing runs."""
+    def backward_local(self, place: Ints) -> Ints:
+        """Which of its rank's stages, from 0, has a backward in a place (without empty ones)."""
+        turn = place // self.shape.round_microbatches
+        return self.shape.stages_per_rank - 1 - turn % self.shape.stages_per_rank
+
+    def backward_slot(self, place: Ints, rank: Ints | int) -> Ints:
+        """The slot of a rank's backward, by its place counted without empty ones."""
+        turn, rest = np.divmod(place, self.shape.round_microbatches)
+        place = turn * self.round_places + rest
+        return self.stride * place + self.first_backward - self.lag * rank
+
+    def _by_local(self, of_stage: ArrayLike) -> Floats:
+        """Values of stages by rank and place on it, of shape (stages_per_rank, ranks)."""
+        return np.asarray(of_stage, dtype=float).reshape(-1, self.shape.ranks)
+
+    def _spread(
+        self, of_stage: ArrayLike, elsewhere: ArrayLike, *, first: int, lag: int, backward: bool
+    ) -> Floats:
         shape = self.shape
-        place = scaled // self.stride
-        turn, rest = np.divmod(place, self.round_places)
-        local = turn % shape.stages_per_rank
+        spread = np.empty((self.slots, shape.ranks))
+        spread[:] = elsewhere
+        turns = shape.rounds * shape.stages_per_rank
+        row, column = spread.strides
+        by_place = as_strided(  # [turn, microbatch of the round, rank]
+            spread[first:],
+            shape=(turns, shape.round_microbatches, shape.ranks),
+            strides=(self.round_places * self.stride * row, self.stride * row, column - lag * row),
+        )
+        local = np.arange(turns) % shape.stages_per_rank
         if backward:
             local = shape.stages_per_rank - 1 - local
-        runs = (place >= 0) & (place < self.places) & (rest < shape.round_microbatches)
-        if self.stride > 1:
-            runs &= scaled % self.stride == 0
-        return Actions(
-            stage=local * shape.ranks + rank,
-            runs=runs,
-            place=turn * shape.round_microbatches + rest,
-        )
+        by_place[:] = self._by_local(of_stage)[local, None, :]
+        return spread
 
 
 def _round_places(shape: PipelineShape) -> int:

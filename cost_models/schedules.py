@@ -14,7 +14,8 @@ backward, I the gradient of the inputs and W that of the weights.
   (section 2.2.2). Torch cuts m microbatches into ``max(1, m // p)`` rounds of q; Megatron has
   q = p.
 - ``zero_bubble``: ZB-H1 (Qi et al. 2023, section 2.1), and as in torch's
-  ``ScheduleInterleavedZeroBubble`` also for v > 1: ``p - 1 - r + (v - 1) q`` forwards first, and W runs r backwards behind I.
+  ``ScheduleInterleavedZeroBubble`` also for v > 1: ``p - 1 - r + (v - 1) q`` forwards first, and
+  W runs r backwards behind I.
 - ``zbv``: two stages per rank in a V: i and ``2p - 1 - i`` on rank i (section 6).
 """
 

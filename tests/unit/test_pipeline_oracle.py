@@ -1,15 +1,18 @@
 """The simulations against small ones that are written otherwise."""
 
 import functools
+import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cost_models.pipeline import simulate
-from cost_models.schedules import rank_actions
-from tests.unit.pipeline_cases import cases, stage_times
+from cost_models.pipeline import StageTimes, simulate
+from cost_models.schedule_events import simulate_events
+from cost_models.schedule_wavefront import sends_never_queue, simulate_wavefront
+from cost_models.schedules import PipelineShape, rank_actions
+from tests.unit.pipeline_cases import cases, shapes, stage_times
 
 
 def longest_path_s(case):
@@ -71,6 +74,53 @@ def test_messages_beside_compute(case):
     for stage in range(len(case.stages)):
         backwards = [end for a, end in ends.items() if a.kind == last and a.stage == stage]
         assert time.last_backward_end_s[stage] == pytest.approx(max(backwards), rel=1e-9)
+
+
+ROWS = ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"]
+
+
+def assert_same_clocks(shape, stages):
+    by_rows, by_events = simulate_wavefront(shape, stages), simulate_events(shape, stages)
+    makespan_s = max(by_events.rank_end_s)
+    for field in ("rank_end_s", "last_backward_end_s", "exposed_send_s"):
+        expected = pytest.approx(getattr(by_events, field), rel=1e-9, abs=1e-9 * makespan_s)
+        assert getattr(by_rows, field) == expected, field
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), shape=shapes(schedules=ROWS, max_ranks=7, max_microbatches=24))
+def test_rows_of_ranks_equal_single_actions(data, shape):
+    stages = data.draw(stage_times(shape.stages, longest_send_s=0.1))
+    assume(sends_never_queue(shape, stages))
+    assert_same_clocks(shape, stages)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks", "per_rank", "microbatches"),
+    [
+        ("1f1b", 64, 1, 512),
+        ("interleaved_1f1b", 35, 3, 280),
+        ("interleaved_1f1b", 8, 4, 45),
+        ("zero_bubble", 32, 1, 256),
+        ("gpipe", 32, 1, 300),
+    ],
+)
+def test_rows_of_ranks_equal_single_actions_at_size(schedule, ranks, per_rank, microbatches):
+    draw = random.Random(0).uniform
+    stages = [
+        StageTimes(
+            forward_s=draw(0.8, 1.2),
+            backward_input_s=draw(0.8, 1.2),
+            backward_weight_s=draw(0.6, 1.0),
+            send_forward_s=draw(0, 0.2),
+            send_backward_s=draw(0, 0.2),
+        )
+        for _ in range(ranks * per_rank)
+    ]
+    shape = PipelineShape(
+        schedule=schedule, ranks=ranks, stages=len(stages), microbatches=microbatches
+    )
+    assert_same_clocks(shape, stages)
 
 
 def megatron_1f1b(rank, ranks, microbatches, stages):

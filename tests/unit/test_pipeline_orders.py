@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed.pipelining import schedules as torch_schedules
@@ -139,11 +140,12 @@ def layouts():
                 yield exchange_layout(shape)
 
 
-def slots_of(actions):
+def slots_of(spread, layout):
     """Slot by (stage, place among the microbatches of the stage)."""
     found, seen = {}, {}
-    for slot, rank in zip(*actions.runs.nonzero(), strict=True):
-        stage = int(actions.stage[slot, rank])
+    stages = spread(np.arange(layout.shape.stages), -1)
+    for slot, rank in np.argwhere(stages >= 0):
+        stage = int(stages[slot, rank])
         seen[stage] = seen.get(stage, -1) + 1
         found[stage, seen[stage]] = int(slot)
     return found
@@ -153,7 +155,8 @@ def test_slots_keep_each_ranks_order_and_all_dependencies():
     """Each action needs earlier slots only: no order deadlocks, whatever things cost."""
     for layout in layouts():
         shape = layout.shape
-        forward, backward = slots_of(layout.forwards()), slots_of(layout.backwards())
+        forward = slots_of(layout.of_forwards, layout)
+        backward = slots_of(layout.of_backwards, layout)
         assert len(forward) == len(backward) == shape.stages * shape.microbatches
         assert max(backward.values()) < layout.slots
         for (stage, microbatch), slot in forward.items():
