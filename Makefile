@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed.stamp
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
-.PHONY: help install demo test test-all lint format clean
+.PHONY: help install demo validate test test-all lint format clean
 
 help:
 	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
+	@echo "make validate  predictions against published training runs"
 	@echo "make test      the tests (under 15 minutes on two cores)"
 	@echo "make test-all  also the full parity matrices"
 	@echo "make lint      ruff, pyright, import-linter"
@@ -26,6 +27,10 @@ demo: $(INSTALLED)
 	$(BIN)/autoplan plan gpt2 --cluster dgx-h100 --global-batch 64
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \
 		examples/02_train_parallel.py
+
+validate: $(INSTALLED)
+	$(BIN)/autoplan validate benchmarks/data/training.csv
+	$(BIN)/autoplan validate benchmarks/data/training_bulk.csv --set llm-foundry-mpt
 
 test: $(INSTALLED)
 	$(PYTEST) -m "not slow and not device"

@@ -133,8 +133,8 @@ def _print_reasons(console: Console, title: str, reasons: dict[str, list[str]]) 
 
 def _print_summary(console: Console, summaries: dict[str, Summary]) -> None:
     _section(console, "Step time, |predicted / reported - 1|, quality A and B", _steps(summaries))
-    weighed = {name: each for name, each in summaries.items() if each.memory or each.out_of_memory}
-    if any(each.memory or _knows_misfits(each) for each in weighed.values()):
+    weighed = {name: each for name, each in summaries.items() if _tells_of_memory(each)}
+    if weighed:
         _section(console, "Memory, and whether it fits", _memory(weighed))
     ranked = {name: each for name, each in summaries.items() if each.ranking}
     if ranked:
@@ -170,7 +170,7 @@ def _steps(summaries: dict[str, Summary]) -> Table:
 
 
 def _memory(summaries: dict[str, Summary]) -> Table:
-    table = _summary_table("scored", "median", "mean", "p90", "max", "fit, called so", "no fit")
+    table = _summary_table("scored", "median", "mean", "p90", "max", "fit, called so", "no fit, so")
     for name, each in summaries.items():
         calls = each.out_of_memory
         table.add_row(
@@ -203,9 +203,12 @@ def _ranking(summaries: dict[str, Summary]) -> Table:
     return table
 
 
-def _knows_misfits(summary: Summary) -> bool:
+def _tells_of_memory(summary: Summary) -> bool:
+    """Memory was compared, a run did not fit, or one that did was said not to."""
     calls = summary.out_of_memory
-    return calls is not None and calls.out_of_memory_rightly + calls.fits_wrongly > 0
+    if summary.memory is not None or calls is None:
+        return summary.memory is not None
+    return calls.out_of_memory_rightly + calls.fits_wrongly + calls.out_of_memory_wrongly > 0
 
 
 def _style(name: str) -> str:

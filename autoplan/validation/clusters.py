@@ -19,6 +19,7 @@ from hardware_profiles.spec import ClusterSpec
 _MEMORY_TOLERANCE = 0.07
 _RATE_TOLERANCE = 0.3
 _GIGABIT = 1e9 / 8
+_FAMILY_END = re.compile(r"-(?:SXM|PCIE|GCD|\d+GB)")
 _UNSTATED_GPU = "dgx-a100-80g"
 _RATE = re.compile(
     r"(?:(\d+)\s*[x×]\s*)?(?:\w+[ -])?(?:(?:hdr|ndr|edr|xdr)\s?(\d{2,4})|(\d{2,5})\s*g(?:b|\b))",
@@ -53,7 +54,7 @@ def _profiles() -> tuple[_Profile, ...]:
             found.append(
                 _Profile(
                     cluster=cluster,
-                    family=cluster.device.name.split("-")[0],
+                    family=_FAMILY_END.split(cluster.device.name.upper())[0],
                     memory_gb=float(memory[1]),
                     pcie="PCIE" in cluster.device.name.upper(),
                 )
@@ -96,7 +97,7 @@ def _family(text: str) -> str | None:
     """The device family named first."""
     places = []
     for family in {each.family for each in _profiles()}:
-        spelled = re.sub(r"^(RTX)", r"\1[ _-]?", family)
+        spelled = family.replace("-", "[ _-]?")
         found = re.search(rf"(?<![A-Z0-9])(?:\d+\s*X\s*)?{spelled}(?!\d)", text.upper())
         if found:
             places.append((found.start(), -len(family), family))
