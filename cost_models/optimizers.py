@@ -1,13 +1,28 @@
 """What an optimizer's step needs, per parameter: state, passing memory and memory traffic.
 
-States are fp32 moments. Temporaries and traffic are those of torch's multi-tensor (``foreach``)
-implementations, its default on accelerators, with weight decay on: every elementwise kernel reads
-its inputs and writes its output in device memory.
+States are fp32 moments. Temporaries and traffic of ``OPTIMIZERS`` are those of torch's multi-tensor
+(``foreach``) implementations, its default on accelerators, with weight decay on: every elementwise
+kernel reads its inputs and writes its output in device memory.
+
+``PRICED`` adds optimizers whose state is not one or two whole moments, or that torch lacks:
+
+- LAMB (You et al. 2020), by Apex' fused kernels: the first reads weight, gradient and moments and
+  writes moments and update, the norms read weight and update, the second applies the update.
+- Adafactor (Shazeer and Stern 2018, section 4) keeps, of a matrix' second moment, sums of rows and
+  columns only; of a vector's all of it. As ``torch.optim.Adafactor``, without a first moment.
+- 8-bit AdamW (Dettmers et al. 2022): both moments in one byte with an fp32 scale for each block of
+  256; tensors of less than 4,096 elements keep fp32 moments. One fused kernel.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+_SMALLEST_8_BIT = 4096
+_SCALED_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +30,17 @@ class Optimizer:
     """Bytes per trainable fp32 parameter that a rank updates.
 
     Attributes:
-        state_bytes: moments, kept between steps.
+        state_bytes: moments, kept between steps; of vectors where the moment is ``factored``.
         temporary_bytes: tensors that live only inside the step, beside weights, gradients and
             states, when no activation is left.
         traffic_bytes: memory read and written by one step.
+        moments: how many elements and bytes they have: ``whole``, ``factored`` or ``8-bit``.
     """
 
-    state_bytes: int
-    temporary_bytes: int
-    traffic_bytes: int
+    state_bytes: float
+    temporary_bytes: float
+    traffic_bytes: float
+    moments: Literal["whole", "factored", "8-bit"] = "whole"
 
 
 OPTIMIZERS = {
@@ -34,6 +51,14 @@ OPTIMIZERS = {
     "adagrad": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
     "rmsprop": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
 }
+_SCALED = 1 + 4 / _SCALED_BLOCK
+PRICED = OPTIMIZERS | {
+    "lamb": Optimizer(state_bytes=8, temporary_bytes=0, traffic_bytes=48),
+    "adafactor": Optimizer(state_bytes=4, temporary_bytes=4, traffic_bytes=84, moments="factored"),
+    "adamw-8bit": Optimizer(
+        state_bytes=2 * _SCALED, temporary_bytes=0, traffic_bytes=12 + 4 * _SCALED, moments="8-bit"
+    ),
+}
 
 
 def optimizer(name: str) -> Optimizer:
@@ -42,6 +67,22 @@ def optimizer(name: str) -> Optimizer:
     Raises:
         ValueError: the optimizer is not in the table; the message lists those that are.
     """
-    if name not in OPTIMIZERS:
-        raise ValueError(f"unknown optimizer {name!r}; known: {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
+    if name not in PRICED:
+        raise ValueError(f"unknown optimizer {name!r}; known: {', '.join(PRICED)}")
+    return PRICED[name]
+
+
+def state_bytes(name: str, shape: Sequence[int]) -> float:
+    """Bytes of the state of one parameter tensor (or of the shard that a rank updates).
+
+    Raises:
+        ValueError: the optimizer is not known.
+    """
+    needs, elements = optimizer(name), math.prod(shape)
+    if needs.moments == "factored" and len(shape) > 1:
+        return needs.state_bytes * (elements / shape[-1] + elements / shape[-2])
+    if needs.moments == "8-bit":
+        if elements < _SMALLEST_8_BIT:
+            return 8.0 * elements
+        return 2.0 * (elements + 4 * math.ceil(elements / _SCALED_BLOCK))
+    return needs.state_bytes * elements

@@ -8,9 +8,10 @@ weights and written scores the list adds up to Korthikanti et al. 2022, equation
 - Hand-written kernels (``fused``) keep an input that tensor parallelism gathers as it was, split,
   and gather it again in the backward; PyTorch keeps the gathered one.
 - RMSNorm in eager PyTorch computes in fp32 and keeps that copy beside the normalized values; one
-  kernel (LayerNorm, fused, compiled) keeps its input.
+  kernel (LayerNorm, fused, compiled) keeps its input, and so does litgpt's, which computes in bf16.
 - Frozen weights (adapters, LoRA) need no inputs of their products, but bitsandbytes' 4-bit
-  products keep theirs all the same.
+  products keep theirs all the same. litgpt's adapters make queries, keys and values in one product,
+  all of which stays as long as the view of its values.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ def _attention(setup: Setup) -> tuple[Saved, ...]:
         core = (*_scores(setup), *_product_input(setup, "projection input", width=width))
     return (
         *_norm(setup, "attention"),
-        *_product_input(setup, "attention input", gathered=True, adapted=True),
+        *_product_input(setup, "attention input", gathered=True),
         *core,
+        *_adapter(setup, width),
         *_hidden_dropout(setup, "attention"),
         *_scaled_outputs(setup, "attention", (3 * width, setup.model.hidden)),
     )
@@ -205,28 +207,43 @@ def _norm(setup: Setup, place: str) -> tuple[Saved, ...]:
     elements = residual_tokens(setup) * setup.model.hidden
     if setup.model.biases or setup.framework.pointwise != "eager":
         return (Saved(name=f"{place} norm input", nbytes=ACTIVATION_BYTES * elements),)
-    normalized = ACTIVATION_BYTES if setup.tuning == "all" else 0
-    return (Saved(name=f"{place} norm in fp32", nbytes=(FP32_BYTES + normalized) * elements),)
+    if setup.tuning == "all":
+        kept = FP32_BYTES + ACTIVATION_BYTES
+    else:
+        kept = ACTIVATION_BYTES * (2 if setup.tuning == "adapter-v2" else 1)
+    return (Saved(name=f"{place} norm", nbytes=kept * elements),)
 
 
 def _product_input(
-    setup: Setup, name: str, *, width: int | None = None, gathered: bool = False,
-    adapted: bool = False,
-) -> tuple[Saved, ...]:  # fmt: skip
+    setup: Setup, name: str, *, width: int | None = None, gathered: bool = False
+) -> tuple[Saved, ...]:
     """The input of products that share it: ``hidden`` wide unless ``width`` is given.
 
     Args:
         gathered: tensor parallelism gathers it from the residual stream.
-        adapted: LoRA's down-projection reads it, after a dropout with its mask.
     """
     is_split = gathered and setup.framework.pointwise == "fused"
     tokens = residual_tokens(setup) if is_split else setup.tokens
     elements = tokens * (width or setup.model.hidden)
-    if setup.tuning == "lora" and adapted:
-        return (Saved(name=name, nbytes=(ACTIVATION_BYTES + MASK_BYTES) * elements),)
     if setup.tuning == "all" or setup.quantised:
         return (Saved(name=name, nbytes=ACTIVATION_BYTES * elements),)
     return ()
+
+
+def _adapter(setup: Setup, width: int) -> tuple[Saved, ...]:
+    """What LoRA keeps beside queries, keys and values, or LLaMA-Adapter beside the context.
+
+    LoRA's down-projection keeps its input, after a dropout with its mask; its updates of queries
+    and values are kept once more where they are put at their places (``index_copy``).
+    """
+    if setup.tuning == "all":
+        return ()
+    joint = Saved(name="joint product", nbytes=_activation(setup, 2 * width))
+    if setup.tuning == "lora":
+        dropped = (ACTIVATION_BYTES + MASK_BYTES) * setup.tokens * setup.model.hidden
+        updates = _activation(setup, 2 * width)
+        return (joint, Saved(name="low-rank updates", nbytes=dropped + updates))
+    return (joint, Saved(name="adapted context", nbytes=_activation(setup, width)))
 
 
 def _scaled_outputs(setup: Setup, place: str, widths: tuple[int, ...]) -> tuple[Saved, ...]:

@@ -1,8 +1,14 @@
-"""Gathered weights that FSDP has in use at once, by unit: a layer, or the root (the ends).
+"""Gathered weights that are in use at once, and the buffers of their messages.
 
-The root's weights stay gathered from its forward to its backward. Of the layers, the one in use and
-the next one, gathered ahead, are there. Every gather fills one buffer, in a stream of its own, and
-is copied out of it into the weights.
+FSDP has units, a layer or the root (the ends). The root's weights stay gathered from its forward to
+its backward. Of the layers, the one in use and the next one, gathered ahead, are there. Every
+gather of FSDP2 fills one buffer, in a stream of its own, and is copied out of it into the weights.
+
+DeepSpeed gathers module by module, here the largest product of a layer and the next one, and
+reduces through two buckets of ``reduce_bucket_size`` gradients.
+
+litgpt's FSDP of adapters gathers the whole model at once: its measured memory on several devices is
+the shard and the whole beside it, for every model.
 """
 
 from __future__ import annotations
@@ -10,23 +16,34 @@ from __future__ import annotations
 from autoplan.validation.held_states import stage_of
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, weights_of
+from autoplan.validation.transients import ONE_LAYER, largest_product
 
-ONE_LAYER = Chunk(layers=1, embedding=False, head=False)
+REDUCE_BUCKET = 500_000_000
 
 
 def gathered_in_flight(setup: Setup, held: tuple[Chunk, ...]) -> float:
     """Bytes of gathered weights, where they do not stay for the step."""
     if stage_of(setup).keeps_weights:
         return 0.0
-    root, layer = _units(setup, held)
-    return setup.framework.gathered_bytes * (root + 2 * layer)
+    if setup.tuning != "all":
+        weights = sum(weights_of(setup, chunk) for chunk in held)
+    elif setup.framework.master_bytes:
+        weights = 2 * largest_product(setup)
+    else:
+        root, layer = _units(setup, held)
+        weights = root + 2 * layer
+    return setup.framework.gathered_bytes * weights
 
 
-def gather_buffers(setup: Setup, held: tuple[Chunk, ...]) -> float:
-    """Bytes that gathers fill; a framework with master weights gathers into the weights."""
-    if setup.framework.master_bytes or not stage_of(setup).shards_states:
+def message_buffers(setup: Setup, held: tuple[Chunk, ...]) -> float:
+    """Bytes that messages over data-parallel ranks fill."""
+    if setup.tuning != "all" or not stage_of(setup).shards_states:
         return 0.0
-    return setup.framework.gathered_bytes * sum(_units(setup, held))
+    if not setup.framework.master_bytes:
+        return setup.framework.gathered_bytes * sum(_units(setup, held))
+    if stage_of(setup).keeps_weights:
+        return 0.0
+    return setup.framework.reduced_bytes * 2 * REDUCE_BUCKET
 
 
 def _units(setup: Setup, held: tuple[Chunk, ...]) -> tuple[float, float]:

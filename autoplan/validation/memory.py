@@ -10,10 +10,11 @@ is in neither.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from autoplan.validation import allocator, transients
 from autoplan.validation.activations import kept_by_embedding, kept_by_head, kept_by_layer
-from autoplan.validation.gathers import gather_buffers, gathered_in_flight
+from autoplan.validation.gathers import gathered_in_flight, message_buffers
 from autoplan.validation.held_states import held_states, updated_weights
 from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
@@ -36,7 +37,7 @@ def memory_of(setup: Setup) -> MemoryBreakdown:
 
 def memory_by_rank(setup: Setup) -> tuple[MemoryBreakdown, ...]:
     """Bytes on one device of every pipeline rank, each at its own worst moment."""
-    every = chunks(setup)
+    every = _counted_chunks(setup)
     shape = PipelineShape(
         schedule=setup.schedule,
         ranks=setup.pp,
@@ -52,6 +53,12 @@ def memory_by_rank(setup: Setup) -> tuple[MemoryBreakdown, ...]:
         )
         for rank in range(setup.pp)
     )
+
+
+def _counted_chunks(setup: Setup) -> tuple[Chunk, ...]:
+    if not setup.without_ends:
+        return chunks(setup)
+    return tuple(replace(chunk, embedding=False, head=False) for chunk in chunks(setup))
 
 
 def _kept_by_chunk(setup: Setup, chunk: Chunk) -> float:
@@ -90,7 +97,7 @@ def _backward(
         gathered=gathered_in_flight(setup, held),
         activations=kept + logits,
         transient=max(working, loss),
-        buffers=gather_buffers(setup, held) + _message_buffers(setup, held),
+        buffers=message_buffers(setup, held) + _received(setup, held),
         workspace=max(0.0, loss + beside - max(working, loss))
         + allocator.reserved_for_reductions(setup, held),
     )
@@ -109,7 +116,7 @@ def _returned_logits(setup: Setup) -> float:
     return setup.microbatches * transients.logits_bytes(setup)
 
 
-def _message_buffers(setup: Setup, held: tuple[Chunk, ...]) -> float:
+def _received(setup: Setup, held: tuple[Chunk, ...]) -> float:
     """PyTorch's pipelines receive every microbatch of a step into a buffer of its own."""
     if setup.pp == 1:
         return 0.0

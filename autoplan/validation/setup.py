@@ -78,6 +78,8 @@ class Setup:
         quantised: frozen weights are held in 4 bits.
         layer_only: the time of one layer, no embedding, head or optimizer;
             ``forward_only``: without its backward.
+        without_ends: memory of the layers alone, as analytic figures count it: no embedding, head
+            or loss.
     """
 
     model: Transformer
@@ -105,6 +107,7 @@ class Setup:
     quantised: bool = False
     layer_only: bool = False
     forward_only: bool = False
+    without_ends: bool = False
 
     @property
     def tokens(self) -> int:

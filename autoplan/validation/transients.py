@@ -47,15 +47,30 @@ def layer_forward_bytes(setup: Setup) -> float:
 def layer_backward_bytes(setup: Setup) -> float:
     """One layer within its backward.
 
-    What recompute brings back, gradients of its widest activations, and those of its weights in the
-    compute precision where no kernel adds them to the kept ones.
+    What recompute brings back, gradients of its widest activations, and those of weights that wait
+    to be reduced or added to the kept ones.
     """
     wide = (3 if setup.model.gated else 2) * _ffn_elements(setup)
     activations = _around_products(setup) + ACTIVATION_BYTES * wide
     gathered = _gathered_keys(setup) * (1 + FP32_BYTES / ACTIVATION_BYTES / setup.cp)
-    has_gradients = setup.tuning == "all" and not setup.framework.fuses_weight_gradients
-    weights = ACTIVATION_BYTES * weights_of(setup, ONE_LAYER) if has_gradients else 0.0
+    weights = ACTIVATION_BYTES * _waiting_gradients(setup)
     return recomputed_by_layer(setup) + max(activations, gathered) + weights
+
+
+def largest_product(setup: Setup) -> float:
+    """Weights of a layer's largest product on one rank."""
+    model = setup.model
+    ffn = model.expert_ffn if model.experts else model.ffn
+    return model.hidden * max(ffn, model.attention_width) / setup.tp
+
+
+def _waiting_gradients(setup: Setup) -> float:
+    """Weights whose new gradients are there at once: a layer's in FSDP, else one product's."""
+    if setup.tuning != "all" or setup.framework.fuses_weight_gradients:
+        return 0.0
+    if setup.framework.master_bytes or setup.zero == 0:
+        return largest_product(setup)
+    return weights_of(setup, ONE_LAYER)
 
 
 def _around_products(setup: Setup) -> float:

@@ -1,11 +1,15 @@
 """The optimizer table against torch's own optimizers, watched kernel by kernel."""
 
+import math
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cost_models.optimizers import OPTIMIZERS
+from cost_models.optimizers import OPTIMIZERS, PRICED, optimizer, state_bytes
 
 ELEMENTS = 1 << 12
 OPTIONS = {"foreach": True, "weight_decay": 0.1, "lr": 0.1}
@@ -69,3 +73,59 @@ def test_table_is_what_torch_does(name):
     assert needs.state_bytes == state_bytes
     assert needs.traffic_bytes == 4 * traffic.moved
     assert needs.temporary_bytes == 4 * traffic.allocated
+
+
+@pytest.mark.parametrize("shape", [(48, 80), (3, 48, 80), (80,)])
+def test_adafactor_keeps_rows_and_columns_as_torch_does(shape):
+    parameter = torch.nn.Parameter(torch.randn(shape))
+    adafactor = torch.optim.Adafactor([parameter], lr=0.1)
+    parameter.grad = torch.randn(shape)
+    adafactor.step()
+    kept = sum(
+        value.nbytes
+        for name, value in adafactor.state[parameter].items()
+        if name in ("row_var", "col_var", "variance") and value is not None
+    )
+    assert state_bytes("adafactor", shape) == kept
+
+
+def test_adafactor_of_a_large_matrix_is_next_to_nothing():
+    """Shazeer and Stern 2018: n + m in place of n m."""
+    assert state_bytes("adafactor", (8192, 32768)) == 4 * (8192 + 32768)
+
+
+def test_adafactor_of_a_matrix_moves_what_torch_moves():
+    side = math.isqrt(ELEMENTS)
+    parameter = torch.nn.Parameter(torch.randn(side, side))
+    adafactor = torch.optim.Adafactor([parameter], **OPTIONS)
+    for _ in range(2):
+        parameter.grad = torch.randn(side, side)
+        with Traffic() as traffic:
+            adafactor.step()
+    assert PRICED["adafactor"].traffic_bytes == 4 * traffic.moved
+    assert PRICED["adafactor"].temporary_bytes == 4 * traffic.allocated
+
+
+def test_moments_of_one_byte_have_a_scale_for_each_block():
+    """By hand: 1,024 blocks of 256, two moments of one byte, two scales of four."""
+    assert state_bytes("adamw-8bit", (512, 512)) == 2 * 262_144 + 2 * 4 * 1024
+    assert state_bytes("adamw-8bit", (64, 64)) == 2 * 4096 + 2 * 4 * 16
+    assert state_bytes("adamw-8bit", (4095,)) == 8 * 4095
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    name=st.sampled_from(sorted(PRICED)),
+    shape=st.lists(st.integers(1, 300), min_size=1, max_size=3),
+)
+def test_state_is_at_most_that_of_adam(name, shape):
+    elements = math.prod(shape)
+    largest = 8 * elements + (8 if PRICED[name].moments == "factored" else 0)
+    assert 0 <= state_bytes(name, shape) <= largest
+    if PRICED[name].moments == "whole":
+        assert state_bytes(name, shape) == PRICED[name].state_bytes * elements
+
+
+def test_unknown_optimizers_are_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'lion'; known: adamw, .*, adafactor, adamw-8bit"):
+        optimizer("lion")
