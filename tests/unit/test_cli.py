@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -63,6 +64,12 @@ def test_help_and_lists_need_neither_torch_nor_rich(arguments: list[str]) -> Non
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_program_that_calls_it_keeps_its_garbage_collector() -> None:
+    before = gc.get_threshold()
+    assert main(["clusters"]) == 0
+    assert gc.get_threshold() == before
 
 
 def test_clusters_lists_every_profile(capsys: pytest.CaptureFixture) -> None:
