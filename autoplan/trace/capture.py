@@ -8,7 +8,7 @@ copied: its weights may be on any device, ``meta`` included.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +20,7 @@ from autoplan.trace.batch_sizes import Batches, mark_batch_dims, traced_batches
 from autoplan.trace.blocks import find_blocks
 from autoplan.trace.clean import clean
 from autoplan.trace.clone import FakeClones
+from autoplan.trace.collection import collection_paused
 from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
@@ -79,13 +80,12 @@ def capture(
     )
     subject = _Subject(model, inputs, loss_fn, dtype)
     batches = traced_batches(global_batch)
-    if fold:
-        try:
-            return _folded(subject, batches, call_of(kernels))
-        except (UnsupportedModelError, CannotFoldError):
-            pass
-    traces = tuple(_trace(subject, batch, None) for batch in batches)
-    return _assemble(traces, batches, call_of(kernels))
+    with collection_paused():
+        if fold:
+            with suppress(UnsupportedModelError, CannotFoldError):
+                return _folded(subject, batches, call_of(kernels))
+        traces = tuple(_trace(subject, batch, None) for batch in batches)
+        return _assemble(traces, batches, call_of(kernels))
 
 
 class _Subject:

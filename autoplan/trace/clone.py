@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from autoplan.errors import UnsupportedModelError
-from autoplan.trace.torch_private import FakeTensorMode
+from autoplan.trace.torch_private import FakeTensorMode, fake_like
 
 
 class FakeClones:
@@ -38,7 +38,9 @@ class FakeClones:
                 raise UnsupportedModelError(
                     f"{name} is not initialised yet; run the model once before planning it"
                 )
-            self._fakes[id(tensor)] = _fake_like(tensor, mode, dtype)
+            casts = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+            cast = dtype if dtype and casts else tensor.dtype
+            self._fakes[id(tensor)] = fake_like(tensor, mode, cast)
 
     def clone(self) -> nn.Module:
         """A new clone.
@@ -53,13 +55,3 @@ class FakeClones:
                 f"{type(self._model).__name__} cannot be copied ({type(error).__name__}: {error}); "
                 "keep locks, streams and open files out of its attributes"
             ) from error
-
-
-def _fake_like(
-    tensor: torch.Tensor, mode: FakeTensorMode, dtype: torch.dtype | None
-) -> torch.Tensor:
-    is_parameter = isinstance(tensor, nn.Parameter)
-    cast = dtype if dtype and is_parameter and tensor.is_floating_point() else tensor.dtype
-    with mode:
-        fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=cast, device="cpu")
-    return nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_parameter else fake

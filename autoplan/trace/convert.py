@@ -159,16 +159,18 @@ class Converter:
     def _copy(self, node, stub, other, moved, paths) -> OpNode:
         name = copy_name(node.name, stub)
         run, run_other = self.runs[0][name], self.runs[1][f"{node.name}@{other.name}"]
-        copy = rewired(self.converted[node.name], name, moved)
+        origin = self.converted[node.name]
         first, here = paths
-        below = copy.module == first or copy.module.startswith(f"{first}.")
-        return replace(
-            copy,
-            module=here + copy.module[len(first) :] if below else copy.module,
+        below = origin.module == first or origin.module.startswith(f"{first}.")
+        return rewired(
+            origin,
+            name,
+            moved,
+            module=here + origin.module[len(first) :] if below else origin.module,
             outputs=_metas(node, run),
             flops=run.flops,
             backward_flops=run.backward_flops,
-            alias_of=_aliased(copy, run),
+            alias_of=tuple(ref and moved(ref) for ref in _aliased(origin, run)),
             saved=_saved(run, run_other, self.batches, node),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from autoplan.trace.graph import Arg, OpNode, Ref
 
@@ -52,13 +53,18 @@ def operator_name(target: str) -> str:
     return target.split(".")[1]
 
 
-def rewired(node: OpNode, name: str, moved: Callable[[Ref], Ref]) -> OpNode:
-    """A node under another name, with every reference replaced."""
+def rewired(node: OpNode, name: str, moved: Callable[[Ref], Ref], **changes: Any) -> OpNode:
+    """A node under another name, with the references of its arguments replaced.
+
+    Args:
+        changes: of other fields.
+    """
     return replace(
         node,
         name=name,
         args=tuple(_arg(arg, moved) for arg in node.args),
         kwargs=tuple((key, _arg(value, moved)) for key, value in node.kwargs),
+        **changes,
     )
 
 
@@ -74,8 +80,10 @@ def _final(node: OpNode, names: dict[str, str]) -> OpNode:
     def moved(ref: Ref) -> Ref:
         return Ref(names[ref.node], ref.index)
 
-    return replace(
-        rewired(node, names[node.name], moved),
+    return rewired(
+        node,
+        names[node.name],
+        moved,
         alias_of=tuple(None if ref is None else moved(ref) for ref in node.alias_of),
         saved=tuple(
             kept if kept.source is None else replace(kept, source=moved(kept.source))

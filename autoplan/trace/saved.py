@@ -114,7 +114,7 @@ class _Run:
 
     def _place(self, node: fx.Node) -> None:
         given = node.meta["val"]
-        value = given.detach().requires_grad_(given.requires_grad)
+        value = given if given.is_leaf else given.detach().requires_grad_(given.requires_grad)
         self.values[node] = value
         self.alive.append(value.untyped_storage())
         self.owner[storage_id(value)] = None

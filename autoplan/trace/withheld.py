@@ -24,6 +24,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from autoplan.trace.repeat_errors import WithheldError
 from autoplan.trace.repeat_groups import Group
 from autoplan.trace.repeat_ops import BLOCK
+from autoplan.trace.torch_private import fake_like
 
 
 @dataclass(slots=True)
@@ -190,6 +191,7 @@ class WithheldParameters:
         inserted: dict[str, fx.Node] = {}
         ordered: list[InputSpec] = []
         following: fx.Node = next(iter(graph.nodes))
+        mode = following.meta["val"].fake_mode
         for name, parameter in self._root.named_parameters(remove_duplicate=False):
             if name in known:
                 following = nodes[known[name].arg.name].next
@@ -197,7 +199,7 @@ class WithheldParameters:
             elif name in names:
                 with graph.inserting_before(following):
                     node = inserted[name] = graph.placeholder("parameter")
-                node.meta["val"] = parameter
+                node.meta["val"] = fake_like(parameter, mode, parameter.dtype)
                 argument = TensorArgument(name=node.name)
                 ordered.append(InputSpec(InputKind.PARAMETER, argument, name))
         specs[:] = [*ordered, *(spec for spec in specs if spec.kind is not InputKind.PARAMETER)]
