@@ -14,7 +14,7 @@ from cost_models.schedule_events import simulate_events
 from cost_models.schedule_exchange import simulate_exchanges
 from cost_models.schedule_memory import held_microbatches
 from cost_models.schedule_times import ScheduleClocks, StageTimes
-from cost_models.schedule_wavefront import sends_never_queue, simulate_wavefront
+from cost_models.schedule_wavefront import simulate_wavefront
 from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 
 __all__ = ["PipelineTime", "StageTimes", "simulate"]
@@ -79,10 +79,10 @@ def simulate(
         raise ScheduleError("zbv with blocking sends: use sends beside compute")
     if blocking_sends:
         clocks = simulate_exchanges(shape, stages)
-    elif schedule != "zbv" and sends_never_queue(shape, stages):
-        clocks = simulate_wavefront(shape, stages)
-    else:
+    elif schedule == "zbv":
         clocks = simulate_events(shape, stages)
+    else:
+        clocks = simulate_wavefront(shape, stages)
     return _summary(shape, stages, clocks)
 
 

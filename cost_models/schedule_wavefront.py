@@ -2,16 +2,14 @@
 
 With c the clock of a rank behind its last action, slot by slot (``schedule_slots``)
 
-    F[r] = max(c[r], F of the stage before + its message) + forward
-    B[r] = max(F[r], B of the stage after + its message) + backward,    c[r] = B[r] + W
+    F[r] = max(c[r], arrival of F of the stage before) + forward
+    B[r] = max(F[r], arrival of B of the stage after) + backward,    c[r] = B[r] + W
 
 Times are kept as F - U and B - S, where U sums forwards and messages from the first stage to this
 one, and S backwards and messages from this one to the last: a microbatch that never waits keeps its
 value, and a slot is two additions and two maxima of rows. An absent action passes its rank's clock
-on; its potential lies so far off that nothing comes to it from other ranks.
-
-That holds while messages of one rank never queue up: ``sends_never_queue``. Else
-``schedule_events`` has to run.
+on; its potential lies so far off that nothing comes to it from other ranks. Where a message can
+last longer than its rank's next action, the times at which messages leave are kept as well.
 """
 
 from __future__ import annotations
@@ -27,9 +25,93 @@ from cost_models.schedule_times import ScheduleClocks, StageTimes
 from cost_models.schedules import PipelineShape
 
 
-def sends_never_queue(shape: PipelineShape, stages: Sequence[StageTimes]) -> bool:
-    """Whether each message is over before its rank's next action of the same kind."""
-    seconds = stage_seconds(shape, stages)
+def simulate_wavefront(shape: PipelineShape, stages: Sequence[StageTimes]) -> ScheduleClocks:
+    """Clocks of a schedule with messages beside compute; not for ``zbv``.
+
+    Args:
+        shape: the schedule and its sizes.
+        stages: times of each stage, in the model's order.
+    """
+    layout, seconds = overlapped_layout(shape), stage_seconds(shape, stages)
+    lines = _lines(layout, seconds)
+    came_back = _comes_back(layout)
+    _run(layout, lines, came_back)
+    backward_end = lines.b[1:, :-1] + lines.backward_potential
+    found = endings(layout, seconds)
+    return ScheduleClocks(
+        rank_end_s=found.rank_end_s(backward_end),
+        last_backward_end_s=found.stage_end_s(backward_end),
+        exposed_send_s=_exposed_s(layout, seconds, lines, came_back),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Lines:
+    """Times less potentials and the constants between them.
+
+    Attributes:
+        f, b: F - U and B - S, of shape (slots + 1, ranks + 1). Row t + 1 is slot t. F has a column
+            before rank 0 and B one behind the last rank, for what comes back to the end of the line
+            from its other end, one stage of a rank to the next.
+        f_sent, b_sent: the same of when messages leave; ``f`` and ``b`` where none waits.
+        to_forward, to_backward: what is added from clock to F, and from F to B; row t is slot t.
+        to_f_sent, to_b_sent: what is added from when a message leaves to when the next one can.
+        backward_potential: S.
+    """
+
+    f: Floats
+    b: Floats
+    f_sent: Floats
+    b_sent: Floats
+    to_forward: Floats
+    to_backward: Floats
+    to_f_sent: Floats
+    to_b_sent: Floats
+    backward_potential: Floats
+
+
+def _lines(layout: Layout, seconds: StageSeconds) -> _Lines:
+    ranks = layout.shape.ranks
+    up, down = np.roll(seconds.send_forward, 1), np.roll(seconds.send_backward, -1)  # to a stage
+    backward_s = seconds.backward + seconds.weight + seconds.send_backward
+    longest_s = float(np.maximum(seconds.forward + seconds.send_forward, backward_s).max())
+    # One action and its message at a time, in lockstep, would take at most two slots' time a slot.
+    far = 2 * layout.slots * longest_s * np.arange(ranks)
+    from_first = np.cumsum(seconds.forward + up)
+    to_last = np.cumsum((seconds.backward + down)[::-1])[::-1]
+    forward_potential = layout.of_forwards(from_first, -far)
+    backward_potential = layout.of_backwards(to_last, far)
+    to_forward = layout.of_forwards(seconds.forward - from_first, far)
+    to_forward[0] += far
+    to_forward[1:] += backward_potential[:-1]
+    if layout.shape.splits_backward:
+        to_forward[1:] += layout.of_weights(seconds.weight)[:-1]
+    to_backward = layout.of_backwards(seconds.backward - to_last, -far)
+    to_backward += forward_potential
+    f, b = (np.full((layout.slots + 1, ranks + 1), -np.inf) for _ in range(2))
+    b[0, :ranks] = -far
+    f_sent, b_sent, to_f_sent, to_b_sent = f, b, to_forward, to_backward
+    if _may_wait(layout.shape, seconds):
+        f_sent, b_sent = (np.full_like(f, -np.inf) for _ in range(2))
+        to_f_sent = -forward_potential
+        to_f_sent[1:] += layout.of_forwards(from_first + seconds.send_forward, -far)[:-1]
+        to_b_sent = -backward_potential
+        to_b_sent[1:] += layout.of_backwards(to_last + seconds.send_backward, far)[:-1]
+    return _Lines(
+        f=f,
+        b=b,
+        f_sent=f_sent,
+        b_sent=b_sent,
+        to_forward=to_forward,
+        to_backward=to_backward,
+        to_f_sent=to_f_sent,
+        to_b_sent=to_b_sent,
+        backward_potential=backward_potential,
+    )
+
+
+def _may_wait(shape: PipelineShape, seconds: StageSeconds) -> bool:
+    """Whether a message can last longer than its rank's next action of the same kind."""
     for message_s, compute_s in (
         (seconds.send_forward, seconds.forward),
         (seconds.send_backward, seconds.backward),
@@ -37,129 +119,96 @@ def sends_never_queue(shape: PipelineShape, stages: Sequence[StageTimes]) -> boo
         longest_s = message_s.reshape(-1, shape.ranks).max(axis=0)
         shortest_s = compute_s.reshape(-1, shape.ranks).min(axis=0)
         if (longest_s > shortest_s).any():
-            return False
-    return True
-
-
-def simulate_wavefront(shape: PipelineShape, stages: Sequence[StageTimes]) -> ScheduleClocks:
-    """Clocks of a schedule with messages beside compute; not for ``zbv``.
-
-    Args:
-        shape: the schedule and its sizes.
-        stages: times of each stage, in the model's order, for which ``sends_never_queue``.
-    """
-    layout, seconds = overlapped_layout(shape), stage_seconds(shape, stages)
-    lines = _lines(layout, seconds)
-    _run(layout, lines)
-    backward_end = lines.backward + lines.potential
-    found = endings(layout, seconds)
-    return ScheduleClocks(
-        rank_end_s=found.rank_end_s(backward_end),
-        last_backward_end_s=found.stage_end_s(backward_end),
-        exposed_send_s=_exposed_s(layout, seconds, lines),
-    )
+            return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Lines:
-    """Times less potentials and the constants between them; row t is slot t.
+class _ComesBack:
+    """Which slots' F on rank 0, and B on the last rank, follow a stage at the other end.
 
     Attributes:
-        f, b: of shape (slots + 1, ranks + 1): F - U and B - S. Row t + 1 is slot t. F has a column
-            before rank 0 and B one behind the last rank, for what comes back to the end of the line
-            from its other end, one stage of a rank to the next.
-        to_forward, to_backward: what is added from clock to F, and from F to B.
-        potential: S.
+        forward, backward: by slot.
+        forward_lag, backward_lag: rows from that stage's action in the other end's column to the
+            end of the line.
     """
 
-    f: Floats
-    b: Floats
-    to_forward: Floats
-    to_backward: Floats
-    potential: Floats
-
-    @property
-    def forward(self) -> Floats:
-        return self.f[1:, 1:]
-
-    @property
-    def backward(self) -> Floats:
-        return self.b[1:, :-1]
-
-    @property
-    def clock(self) -> Floats:
-        """B of the slot before."""
-        return self.b[:-1, :-1]
+    forward: list[bool]
+    backward: list[bool]
+    forward_lag: int
+    backward_lag: int
 
 
-def _lines(layout: Layout, seconds: StageSeconds) -> _Lines:
-    ranks = layout.shape.ranks
-    up, down = np.roll(seconds.send_forward, 1), np.roll(seconds.send_backward, -1)  # to a stage
-    backward_s = seconds.backward + seconds.weight + down
-    longest_s = float(np.maximum(seconds.forward + up, backward_s).max())
-    # One action and its message at a time, in lockstep, would take at most two slots' time a slot.
-    far = 2 * layout.slots * longest_s * np.arange(ranks)
-    from_first = np.cumsum(seconds.forward + up)
-    to_last = np.cumsum((seconds.backward + down)[::-1])[::-1]
-    to_forward = layout.of_forwards(seconds.forward - from_first, far)
-    to_backward = layout.of_backwards(seconds.backward - to_last, -far)
-    to_backward += layout.of_forwards(from_first, -far)
-    potential = layout.of_backwards(to_last, far)
-    to_forward[0] += far
-    to_forward[1:] += potential[:-1]
-    if layout.shape.splits_backward:
-        to_forward[1:] += layout.of_weights(seconds.weight)[:-1]
-    f = np.full((layout.slots + 1, ranks + 1), -np.inf)
-    b = np.full((layout.slots + 1, ranks + 1), -np.inf)
-    b[0, :ranks] = -far
-    return _Lines(f=f, b=b, to_forward=to_forward, to_backward=to_backward, potential=potential)
-
-
-def _exposed_s(layout: Layout, seconds: StageSeconds, lines: _Lines) -> list[float]:
-    """Of each rank: an action's wait, but no more than its message takes. Uses the lines up."""
-    waits = np.add(lines.clock, lines.to_forward, out=lines.to_forward)
-    np.subtract(lines.forward, waits, out=waits)
-    np.minimum(waits, layout.of_forwards(np.roll(seconds.send_forward, 1), 0.0), out=waits)
-    exposed = waits.sum(axis=0)
-    waits = np.add(lines.forward, lines.to_backward, out=lines.to_backward)
-    np.subtract(lines.backward, waits, out=waits)
-    np.minimum(waits, layout.of_backwards(np.roll(seconds.send_backward, -1), 0.0), out=waits)
-    return (exposed + waits.sum(axis=0)).tolist()
-
-
-def _run(layout: Layout, lines: _Lines) -> None:
-    """Fill in the times, slot by slot."""
-    f, b, ranks = lines.f, lines.b, layout.shape.ranks
-    f_lag = layout.round_places - ranks
-    b_lag = layout.round_places - layout.lag * (ranks - 1) - 1
-    maximum, add, scan = np.maximum, np.add, np.maximum.accumulate
-    rows = zip(
-        *(f[:-1, :-1], lines.forward, lines.to_forward),
-        *(lines.clock, b[:-1, 1:], lines.backward, b[1:, -2::-1], lines.to_backward),
-        *_comes_back(layout),
-        strict=True,
-    )
-    for slot, row in enumerate(rows):
-        f_in, f_out, to_f, clock, b_in, b_out, b_reversed, to_b, f_back, b_back = row
-        if f_back:
-            f_in[0] = f[slot - f_lag, ranks]
-        add(clock, to_f, out=f_out)
-        maximum(f_out, f_in, out=f_out)
-        add(f_out, to_b, out=b_out)
-        if b_back:
-            b_in[-1] = b[slot - b_lag, 0]
-        if layout.lag:
-            maximum(b_out, b_in, out=b_out)
-        else:
-            if b_back:
-                b_out[-1] = max(b_out[-1], b_in[-1])
-            scan(b_reversed, out=b_reversed)
-
-
-def _comes_back(layout: Layout) -> tuple[list[bool], list[bool]]:
-    """Slots in which F of rank 0, and B of the last rank, follow a stage of the other end."""
+def _comes_back(layout: Layout) -> _ComesBack:
     stages = np.arange(layout.shape.stages)
     ranks = layout.shape.ranks
     forward = layout.of_forwards(stages >= ranks, 0.0)[:, 0]
     backward = layout.of_backwards(stages < layout.shape.stages - ranks, 0.0)[:, -1]
-    return forward.astype(bool).tolist(), backward.astype(bool).tolist()
+    return _ComesBack(
+        forward=forward.astype(bool).tolist(),
+        backward=backward.astype(bool).tolist(),
+        forward_lag=layout.round_places - ranks,
+        backward_lag=layout.round_places - layout.lag * (ranks - 1) - 1,
+    )
+
+
+def _run(layout: Layout, lines: _Lines, came_back: _ComesBack) -> None:
+    """Fill in the times, slot by slot."""
+    f, b, f_sent, b_sent = lines.f, lines.b, lines.f_sent, lines.b_sent
+    f_lag, b_lag = came_back.forward_lag, came_back.backward_lag
+    waits = f_sent is not f
+    maximum, add, scan = np.maximum, np.add, np.maximum.accumulate
+    rows = zip(
+        *(f_sent[:-1, :-1], f[1:, 1:], lines.to_forward, came_back.forward),
+        *(b[:-1, :-1], b_sent[:-1, 1:], b[1:, :-1], lines.to_backward, came_back.backward),
+        strict=True,
+    )
+    for slot, row in enumerate(rows):
+        f_in, f_out, to_f, f_back, clock, b_in, b_out, to_b, b_back = row
+        if f_back:
+            f_in[0] = f_sent[slot - f_lag, -1]
+        add(clock, to_f, out=f_out)
+        maximum(f_out, f_in, out=f_out)
+        add(f_out, to_b, out=b_out)
+        if b_back:
+            b_out[-1] = max(b_out[-1], b_sent[slot - b_lag, 0])
+        if layout.lag:
+            maximum(b_out, b_in, out=b_out)
+        sent = b_out
+        if waits:
+            sent = f_sent[slot + 1, 1:]
+            add(f_sent[slot, 1:], lines.to_f_sent[slot], out=sent)
+            maximum(sent, f_out, out=sent)
+            sent = b_sent[slot + 1, :-1]
+            add(b_sent[slot, :-1], lines.to_b_sent[slot], out=sent)
+            maximum(sent, b_out, out=sent)
+        if not layout.lag:
+            scan(sent[::-1], out=sent[::-1])
+            if waits:
+                maximum(b_out[:-1], sent[1:], out=b_out[:-1])
+
+
+def _exposed_s(
+    layout: Layout, seconds: StageSeconds, lines: _Lines, came_back: _ComesBack
+) -> list[float]:
+    """Of each rank: its waits beyond its clock and beyond the action that a message comes from.
+
+    Uses the lines' constants up.
+    """
+    f, b = lines.f, lines.b
+    back = np.flatnonzero(came_back.forward)
+    f[back, 0] = f[back - came_back.forward_lag, -1]
+    back = np.flatnonzero(came_back.backward)
+    came = back if layout.lag else back + 1
+    b[came, -1] = b[back - came_back.backward_lag, 0]
+    f_from, b_from = f[:-1, :-1], b[:-1, 1:] if layout.lag else b[1:, 1:]
+    up, down = np.roll(seconds.send_forward, 1), np.roll(seconds.send_backward, -1)
+    exposed = np.zeros(layout.shape.ranks)
+    for before, end, to_end, computed, message_s in (
+        (b[:-1, :-1], f[1:, 1:], lines.to_forward, f_from, layout.of_forwards(up, 0.0)),
+        (f[1:, 1:], b[1:, :-1], lines.to_backward, b_from, layout.of_backwards(down, 0.0)),
+    ):
+        ready = np.add(before, to_end, out=to_end)
+        np.maximum(ready, np.subtract(computed, message_s, out=message_s), out=ready)
+        exposed += np.subtract(end, ready, out=ready).sum(axis=0)
+    return exposed.tolist()
