@@ -133,6 +133,7 @@ def _print_reasons(console: Console, title: str, reasons: dict[str, list[str]]) 
 
 def _print_summary(console: Console, summaries: dict[str, Summary]) -> None:
     _section(console, "Step time, |predicted / reported - 1|, quality A and B", _steps(summaries))
+    _print_coverage(console, list(summaries.values())[-1])
     weighed = {name: each for name, each in summaries.items() if _tells_of_memory(each)}
     if weighed:
         _section(console, "Memory, and whether it fits", _memory(weighed))
@@ -140,6 +141,12 @@ def _print_summary(console: Console, summaries: dict[str, Summary]) -> None:
     if ranked:
         title = "Choosing among 3 or more runs of the same work on the same devices"
         _section(console, title, _ranking(ranked))
+
+
+def _print_coverage(console: Console, summary: Summary) -> None:
+    share = f"{summary.complete_priced} of {summary.complete}"
+    line = f"{share} rows of quality A and B that state their whole configuration are priced."
+    console.print(Padding(Text(line, style="dim"), (1, 0, 0, 2)))
 
 
 def _section(console: Console, title: str, body: Table) -> None:

@@ -122,10 +122,10 @@ def _with_memory(row: MeasuredRow, fitting: list[_Profile], assumed: list[str]) 
     stated = re.search(r"(\d+)\s*G(?:i?B)?\b", row.gpu, re.IGNORECASE)
     memory = row.gpu_mem_gb or (float(stated[1]) if stated else None)
     if memory is None:
-        largest = max(each.memory_gb for each in fitting)
+        usual = [each for each in fitting if each.cluster.name.startswith("dgx")] or fitting
+        memory = max(each.memory_gb for each in usual)
         if len({each.memory_gb for each in fitting}) > 1:
-            assumed.append(f"gpu memory: {largest:.0f} GB")
-        return [each for each in fitting if each.memory_gb == largest]
+            assumed.append(f"gpu memory: {memory:.0f} GB")
     near = [each for each in fitting if abs(each.memory_gb / memory - 1) <= _MEMORY_TOLERANCE]
     if not near:
         sizes = ", ".join(sorted({f"{each.memory_gb:.0f}" for each in fitting}))

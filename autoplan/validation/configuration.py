@@ -6,14 +6,14 @@ there is one (and then said), and refused by name otherwise.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from autoplan.validation.batches import batches_of
 from autoplan.validation.clusters import cluster_of
 from autoplan.validation.frameworks import Usage, usage_of
 from autoplan.validation.mesh import Mesh, mesh_of
-from autoplan.validation.published_runs import PublishedRun, published_run
+from autoplan.validation.pipelines import schedule_of, virtual_stages_of
+from autoplan.validation.published_runs import published_run
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import Setup
 from autoplan.validation.shapes import transformer_of
@@ -26,7 +26,11 @@ from autoplan.validation.words import (
     recompute_of,
     tuning_of,
 )
-from cost_models.schedules import ScheduleName
+
+_SIZE_TOLERANCE = 0.15
+_MOST_GPUS = 2**20
+_MOST_LAYERS = 2**12
+_MOST_WORK = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +68,12 @@ def configuration_of(row: MeasuredRow) -> Configuration:
         name = row.framework or "not stated"
         assumed.append(f"framework: {name}; taken for {usage.framework.name} in eager mode")
     setup = _setup(row, usage, assumed)
+    _check_amounts(setup)
     no_time = None
     if row.seq_varies:
         no_time = "step time: sequence lengths vary"
         assumed.append(f"seq_len: the longest, {setup.seq_len}")
+    assumed += _differing_size(row, setup)
     return Configuration(setup=setup, assumed=tuple(assumed), no_time=no_time)
 
 
@@ -85,7 +91,9 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
     _check_splits(row, model, mesh)
     published = published_run(row, usage.framework.name)
     microbatch, microbatches = batches_of(row, mesh, usage, published, assumed)
-    virtual_stages = _virtual_stages(row, model, mesh, usage, published, assumed)
+    virtual_stages = virtual_stages_of(
+        row, model.layers, microbatches, mesh, usage, published, assumed
+    )
     generation = attention_generation_of(row, usage)
     return Setup(
         model=model,
@@ -102,12 +110,12 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
         cp=mesh.cp,
         ep=mesh.ep,
         virtual_stages=virtual_stages,
-        schedule=_schedule(row, virtual_stages),
+        schedule=schedule_of(row, virtual_stages),
         zero=zero,
         sequence_parallel=_sequence_parallel(row, usage, mesh, assumed),
         recompute=recompute_of(row, usage, assumed),
         attention=attention_of(row, usage),
-        compute_dtype=dtype_of(row, assumed),
+        compute_dtype=dtype_of(row, cluster.device, assumed),
         tuning=tuning_of(row),
         quantised=quantised(row),
         layer_only=layer_only,
@@ -126,6 +134,29 @@ def _zero(row: MeasuredRow, usage: Usage, assumed: list[str]) -> int:
     return 0 if alone else usage.zero
 
 
+def _differing_size(row: MeasuredRow, setup: Setup) -> list[str]:
+    """Notes that the stated sizes do not give the stated number of parameters."""
+    if row.n_params_b is None or setup.layer_only:
+        return []
+    positions = 0 if setup.model.rotary else setup.seq_len
+    built = setup.model.parameters(positions) / 1e9
+    if abs(built / row.n_params_b - 1) <= _SIZE_TOLERANCE:
+        return []
+    return [f"sizes: as stated, {built:.3g}e9 parameters; the source says {row.n_params_b:g}e9"]
+
+
+def _check_amounts(setup: Setup) -> None:
+    """Refuses what no cluster runs, before hours are spent on it."""
+    work = setup.pp * setup.virtual_stages * setup.microbatches
+    for name, amount, most in (
+        ("n_gpus", setup.gpus, _MOST_GPUS),
+        ("layers", setup.model.layers, _MOST_LAYERS),
+        ("stages x microbatches", work, _MOST_WORK),
+    ):
+        if amount > most:
+            raise IncompleteRowError(f"{name} {amount}: more than {most} are not priced")
+
+
 def _check_splits(row: MeasuredRow, model: Transformer, mesh: Mesh) -> None:
     if model.heads % mesh.tp:
         raise IncompleteRowError(f"{model.heads} heads do not split over tp {mesh.tp}")
@@ -135,40 +166,6 @@ def _check_splits(row: MeasuredRow, model: Transformer, mesh: Mesh) -> None:
         raise IncompleteRowError(f"{model.experts} experts do not split over ep {mesh.ep}")
     if (row.seq_len or 0) % mesh.cp:
         raise IncompleteRowError(f"{row.seq_len} tokens do not split over cp {mesh.cp}")
-
-
-def _virtual_stages(
-    row: MeasuredRow,
-    model: Transformer,
-    mesh: Mesh,
-    usage: Usage,
-    published: PublishedRun | None,
-    assumed: list[str],
-) -> int:
-    """Model chunks of a rank."""
-    if mesh.pp == 1:
-        return 1
-    if row.vpp is not None:
-        if row.vpp * mesh.pp > model.layers:
-            raise IncompleteRowError(f"{model.layers} layers on {mesh.pp} x {row.vpp} chunks")
-        return row.vpp
-    per_rank = model.layers // mesh.pp
-    if published is not None:
-        layers = published.chunk_layers
-        assumed.append(f"vpp: {per_rank // layers if layers else 1}, as in {published.script}")
-        return per_rank // layers if layers else 1
-    stages = per_rank if usage.interleaves and model.layers % mesh.pp == 0 else 1
-    assumed.append(f"vpp: {stages}")
-    return stages
-
-
-def _schedule(row: MeasuredRow, virtual_stages: int) -> ScheduleName:
-    words = f"{row.framework} {row.notes}".lower()
-    if virtual_stages > 1:
-        return "interleaved_1f1b"
-    if re.search(r"zero.?bubble|\bzb", words):
-        return "zero_bubble"
-    return "gpipe" if "gpipe" in words else "1f1b"
 
 
 def _sequence_parallel(row: MeasuredRow, usage: Usage, mesh: Mesh, assumed: list[str]) -> bool:

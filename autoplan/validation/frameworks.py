@@ -12,7 +12,8 @@ Features are those of documentation and source, never of one paper's figures:
 - NeMo 24: Apex' distributed Adam with bf16 gradients (``grad_sync_dtype: bf16``) and the 16 bits
   that a bf16 weight lacks of its fp32 master (``store_param_remainders``).
 - DeepSpeed's fp16 optimizer reduces fp16 gradients at the end of accumulation, its bf16 optimizer
-  fp32 ones; ZeRO 3 gathers 16-bit weights and overlaps (``overlap_comm`` is on for stage 3).
+  (up to stage 1) fp32 ones; ZeRO 3 gathers 16-bit weights and overlaps (``overlap_comm`` is on for
+  stage 3).
 - torchtitan: FSDP2 with fp32 shards, bf16 gathers, fp32 reductions; foreach AdamW.
 - Composer with FSDP1: ``DEFAULT`` gathers in 16 bits and reduces in 32, ``PURE`` both in 16; its
   models pinned FlashAttention 1.0 (llm-foundry's ffn layers name 1.0.6).
@@ -180,13 +181,14 @@ def _nemo(row: MeasuredRow) -> Usage:
 
 
 def _deepspeed(row: MeasuredRow) -> Usage:
-    if (row.zero or 0) >= 1 or "zero" in row.framework.lower():
-        features, zero = _DEEPSPEED_ZERO, 3
-    else:
-        features, zero = _DEEPSPEED, 0
-    if row.precision.lower().startswith("bf16"):
+    zero = row.zero
+    if zero is None:
+        zero = 3 if "zero" in row.framework.lower() else 0
+    features = _DEEPSPEED_ZERO if zero == 3 else _DEEPSPEED
+    if zero <= 1 and row.precision.lower().startswith("bf16"):
         features = replace(features, gradient_bytes=4, reduced_bytes=4)
-    return replace(_MEGATRON_USAGE, framework=features, zero=zero)
+    attention = "scores" if row.arch.lower() in ("", "gpt") else "flash"
+    return replace(_MEGATRON_USAGE, framework=features, zero=zero, attention=attention)
 
 
 def _torchtitan(row: MeasuredRow) -> Usage:
@@ -252,13 +254,13 @@ def _eight_bit(row: MeasuredRow) -> bool:
 
 _BUILDERS: tuple[tuple[str, Callable[[MeasuredRow], Usage]], ...] = (
     (r"nemo", _nemo),
-    (r"megatron.?deepspeed|deepspeed", _deepspeed),
+    (r"deepspeed|gpt.?neox", _deepspeed),
     (r"mcore|megatron.?core", _megatron_core),
     (r"megatron|2104\.04473|2205\.05198", _megatron_lm),
     (r"torchtitan", _torchtitan),
     (r"composer|foundry|mosaic", _composer),
-    (r"flash.?attention", _flash_attention),
+    (r"flash.?attention.*(repo|training)", _flash_attention),
     (r"lit.?gpt", _litgpt),
     (r"torchtune", _torchtune),
-    (r"fsdp|pytorch|ddp|torch", _pytorch),
+    (r"fsdp|pytorch|ddp|torch|lightning|transformers|accelerate|hugging.?face", _pytorch),
 )

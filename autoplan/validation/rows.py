@@ -65,6 +65,7 @@ class MeasuredRow:
     mem_kind: str
     config_complete: str
     notes: str
+    n_params_b: float | None
     layers: int | None
     hidden: int | None
     heads: int | None
@@ -129,7 +130,7 @@ _NEEDED = (
 )
 _UNUSED = frozenset(
     (
-        *("n_params_b", "dims_basis", "step_time_basis", "tflops_per_gpu", "tflops_kind"),
+        *("dims_basis", "step_time_basis", "tflops_per_gpu", "tflops_kind"),
         *("mfu_pct", "hfu_pct", "tokens_per_s", "tokens_per_s_gpu", "samples_per_s"),
     )
 )

@@ -8,13 +8,13 @@ from autoplan.validation.frameworks import Usage
 from autoplan.validation.numbers import says_nothing
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import AttentionKernel, Recompute, Tuning
+from hardware_profiles.spec import DeviceSpec
 
 _DTYPES = (
     (r"fp8|float8|8.?bit float", "float8_e4m3fn"),
     (r"bf16|bfloat16", "bfloat16"),
     (r"fp16|float16|half", "float16"),
-    (r"tf32", None),
-    (r"fp32|float32", "float32"),
+    (r"tf32|fp32|float32", None),
 )
 _HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
 _TASKS: tuple[tuple[str, Tuning], ...] = (
@@ -55,11 +55,11 @@ def _selective(words: str, usage: Usage) -> Recompute:
     return usage.selective
 
 
-def dtype_of(row: MeasuredRow, assumed: list[str]) -> str:
+def dtype_of(row: MeasuredRow, device: DeviceSpec, assumed: list[str]) -> str:
     """What products with weights compute in; the first precision named counts.
 
     Raises:
-        IncompleteRowError: a precision that no product is priced in.
+        IncompleteRowError: a precision that the device does not have, or activations of four bytes.
     """
     words = _HIDDEN_FROM_COMPUTE.sub("", row.precision.lower())
     if says_nothing(words):
@@ -72,7 +72,9 @@ def dtype_of(row: MeasuredRow, assumed: list[str]) -> str:
     ]
     dtype = min(found, default=(0, None), key=lambda each: each[0])[1]
     if dtype is None:
-        raise IncompleteRowError(f"precision {row.precision!r} is not known")
+        raise IncompleteRowError(f"precision {row.precision!r} is not priced")
+    if dtype not in device.peak_flops:
+        raise IncompleteRowError(f"precision {row.precision!r}: {device.name} has no {dtype}")
     if "/" in words and len(found) > 1:
         assumed.append(f"precision: {dtype} of {row.precision}")
     return dtype

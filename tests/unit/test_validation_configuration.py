@@ -144,6 +144,8 @@ def test_low_rank_updates_have_the_stated_number_of_parameters() -> None:
         ("A100 80GB", "80", "4x100 Gb/s EFA per node", "p4de"),
         ("A100-PCIe-80GB", "80", "", "a100-pcie-80g"),
         ("NVIDIA H100 80GB HBM3", "", "NVLink8 + 400G IB/GPU", "dgx-h100"),
+        ("H100", "", "", "dgx-h100"),
+        ("A100", "", "", "dgx-a100-80g"),
         ("h100 sxm5", "80", "NDR400 per GPU", "dgx-h100"),
         ("H100-SXM-96GB (HBM2e)", "96", "400Gb/s RDMA per GPU", "grand-teton-h100"),
         ("H200", "141", "8x 400 Gb/s", "dgx-h200"),
@@ -188,7 +190,12 @@ def test_a_network_without_profile_is_said(tmp_path: Path) -> None:
         ({"vpp": "16"}, "96 layers on 12 x 16 chunks"),
         ({"seq_len": ""}, "seq_len is not stated"),
         ({"arch": "t5"}, "only gpt, llama and moe"),
-        ({"precision": "int7"}, "precision 'int7' is not known"),
+        ({"precision": "int7"}, "precision 'int7' is not priced"),
+        ({"precision": "fp32"}, "precision 'fp32' is not priced"),
+        ({"precision": "fp8"}, "A100-SXM4-80GB has no float8_e4m3fn"),
+        ({"precision": "bf16", "gpu": "V100-SXM2-32GB", "gpu_mem_gb": ""}, "has no bfloat16"),
+        ({"layers": "1000000", "pp": "12"}, "layers 1000000: more than 4096"),
+        ({"global_batch_seqs": "99999999992", "grad_accum": ""}, "stages x microbatches"),
         ({"recompute": "full on 20 of 32 layers"}, "layers differ"),
         ({"recompute": "sometimes"}, "is not known"),
         ({"tp": "eight"}, "tp: 'eight' is not a number"),
@@ -236,12 +243,12 @@ def test_a_mixture_of_experts(tmp_path: Path) -> None:
         ("fp8 (delayed/hybrid)", "float8_e4m3fn"),
         ("FP8 hybrid", "float8_e4m3fn"),
         ("bf16-true + bnb.nf4-dq", "bfloat16"),
-        ("fp32", "float32"),
         ("BF16", "bfloat16"),
     ],
 )
 def test_precisions(tmp_path: Path, precision: str, dtype: str) -> None:
-    assert setup_of(row_of(tmp_path, precision=precision)).compute_dtype == dtype
+    row = row_of(tmp_path, precision=precision, gpu="H100-SXM-80GB")
+    assert setup_of(row).compute_dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -274,6 +281,22 @@ def test_ages_of_megatron(tmp_path: Path) -> None:
     assert usage_of(row_of(tmp_path, pp="1")).framework.overlaps_reductions
     assert not second.overlaps_reductions
     assert core.overlaps_reductions
+
+
+def test_stages_of_deepspeed(tmp_path: Path) -> None:
+    """Only stage 3 overlaps by default; the bf16 optimizer (stages 0, 1) keeps fp32 gradients."""
+    framework = {"framework": "Megatron-DeepSpeed", "precision": "bf16"}
+    first = usage_of(row_of(tmp_path, **framework, zero="1")).framework
+    third = usage_of(row_of(tmp_path, **framework, zero="3")).framework
+    assert (first.gradient_bytes, first.overlaps_reductions) == (4, False)
+    assert (third.gradient_bytes, third.overlaps_gathers) == (2, True)
+
+
+def test_stated_parameters_that_the_sizes_do_not_give_are_said(tmp_path: Path) -> None:
+    """12 layers x hidden^2 x 96 layers and the embedding: 174.6e9."""
+    assert configuration_of(row_of(tmp_path, n_params_b="174.6")).assumed == ()
+    (said,) = configuration_of(row_of(tmp_path, n_params_b="100")).assumed
+    assert said == "sizes: as stated, 175e9 parameters; the source says 100e9"
 
 
 def test_words_of_torchtitan(tmp_path: Path) -> None:

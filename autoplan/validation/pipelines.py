@@ -1,0 +1,52 @@
+"""The pipeline of a row: model chunks of a rank, and the order of their passes."""
+
+from __future__ import annotations
+
+import re
+
+from autoplan.validation.frameworks import Usage
+from autoplan.validation.mesh import Mesh
+from autoplan.validation.published_runs import PublishedRun
+from autoplan.validation.rows import IncompleteRowError, MeasuredRow
+from cost_models.schedules import ScheduleName
+
+
+def virtual_stages_of(
+    row: MeasuredRow,
+    layers: int,
+    microbatches: int,
+    mesh: Mesh,
+    usage: Usage,
+    published: PublishedRun | None,
+    assumed: list[str],
+) -> int:
+    """Model chunks of a rank; interleaving needs as many microbatches as stages, or a multiple.
+
+    Raises:
+        IncompleteRowError: more chunks than layers.
+    """
+    if mesh.pp == 1:
+        return 1
+    if row.vpp is not None:
+        if row.vpp * mesh.pp > layers:
+            raise IncompleteRowError(f"{layers} layers on {mesh.pp} x {row.vpp} chunks")
+        return row.vpp
+    per_rank = layers // mesh.pp
+    if published is not None:
+        chunk = published.chunk_layers
+        assumed.append(f"vpp: {per_rank // chunk if chunk else 1}, as in {published.script}")
+        return per_rank // chunk if chunk else 1
+    even = layers % mesh.pp == 0 and microbatches % mesh.pp == 0
+    stages = per_rank if usage.interleaves and even else 1
+    assumed.append(f"vpp: {stages}")
+    return stages
+
+
+def schedule_of(row: MeasuredRow, virtual_stages: int) -> ScheduleName:
+    """The order of a rank's passes, as far as the row's words tell."""
+    words = f"{row.framework} {row.notes}".lower()
+    if virtual_stages > 1:
+        return "interleaved_1f1b"
+    if re.search(r"zero.?bubble|\bzb", words):
+        return "zero_bubble"
+    return "gpipe" if "gpipe" in words else "1f1b"
