@@ -22,6 +22,7 @@ from autoplan.validation.attention_core import local_heads
 from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
 from autoplan.validation.tensor_parallel import residual_tokens
+from cost_models.memory import routed_tokens
 
 FP32_BYTES = 4
 MASK_BYTES = 1
@@ -172,10 +173,19 @@ def _activation_function(setup: Setup, elements: float) -> tuple[Saved, ...]:
     return (Saved(name="activation inputs", nbytes=count * ACTIVATION_BYTES * elements),)
 
 
+def tokens_of_experts(setup: Setup) -> float:
+    """Tokens that a rank's experts see, each as often as it is routed there; all loads equal."""
+    return routed_tokens(
+        setup.tokens * setup.ep,
+        experts_per_token=setup.model.experts_per_token,
+        expert_ranks=setup.ep,
+    )
+
+
 def _experts(setup: Setup) -> tuple[Saved, ...]:
     """Router, tokens as sent to experts, and this rank's experts on an equal share of them."""
     model = setup.model
-    routed = setup.tokens * model.experts_per_token
+    routed = tokens_of_experts(setup)
     ffn = model.expert_ffn // setup.tp
     return (
         *_product_input(setup, "router input"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoplan.validation.activations import FP32_BYTES, recomputed_by_layer
+from autoplan.validation.activations import FP32_BYTES, recomputed_by_layer, tokens_of_experts
 from autoplan.validation.attention_core import local_heads
 from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
@@ -104,7 +104,7 @@ def _logits(setup: Setup) -> float:
 def _ffn_elements(setup: Setup) -> float:
     model = setup.model
     if model.experts:
-        return setup.tokens * model.experts_per_token * model.expert_ffn / setup.tp
+        return tokens_of_experts(setup) * model.expert_ffn / setup.tp
     return setup.tokens * model.ffn / setup.tp
 
 
