@@ -1,7 +1,7 @@
 """The time of a pipelined step by simulating its schedule: bubbles, messages, when syncs begin.
 
 Nothing is taken from a bubble formula: stages may differ, and so may their messages. Messages
-either run beside compute (``schedule_events``, and ``schedule_wavefront`` faster) or block both
+either run beside compute (``schedule_wavefront``, for ``zbv`` ``schedule_events``) or block both
 sides (``schedule_exchange``).
 """
 
@@ -31,7 +31,7 @@ class PipelineTime:
         busy_s: compute of each rank.
         idle_s: what each rank waits for others' compute, and for the last rank to end: the bubble.
         exposed_send_s: what each rank waits for messages under way.
-        rank_end_s: when each rank's last action ends.
+        rank_end_s: when each rank's last action ends, with the message that it waits for.
         last_backward_end_s: when each stage's last backward ends; its gradients can be reduced.
         in_flight: the most microbatches that each stage holds between F and the gradient of inputs.
         in_flight_to_weight: the most between F and the gradient of weights; larger where the

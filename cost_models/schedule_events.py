@@ -3,8 +3,8 @@
 An action starts when its rank has ended the action before it and its input is there. A message
 leaves when its action ends and no earlier message of the same rank in the same direction is still
 under way; the receiver is always ready for it (torch's pipeline runtime posts receives as early as
-it can). Stages on one rank hand over without a message. It takes every schedule and serves as the
-oracle of ``schedule_wavefront``, which is faster and covers the usual case.
+it can). Stages on one rank hand over without a message. ``schedule_wavefront`` gives the same for
+all schedules but ``zbv``, a hundred times faster.
 """
 
 from __future__ import annotations

@@ -50,14 +50,19 @@ def held_microbatches(shape: PipelineShape, *, until_weight: bool = False) -> Co
     return held.reshape(len(forwards), shape.stages)
 
 
-def peak_held(shape: PipelineShape, per_microbatch: Sequence[float]) -> list[float]:
-    """The most that each rank holds at once, its stages together, until the backward of the inputs.
+def peak_held(
+    shape: PipelineShape, per_microbatch: Sequence[float], *, until_weight: bool = False
+) -> list[float]:
+    """The most that each rank holds at once, all its stages together.
+
+    Less than the sum of its stages' peaks where those come at different times.
 
     Args:
         shape: the schedule and its sizes.
         per_microbatch: what one microbatch takes in each stage, say bytes of activations.
+        until_weight: as in ``held_microbatches``.
     """
-    held = held_microbatches(shape) * np.asarray(per_microbatch)
+    held = held_microbatches(shape, until_weight=until_weight) * np.asarray(per_microbatch)
     stages = [[s for s in range(shape.stages) if shape.rank_of(s) == r] for r in range(shape.ranks)]
     return [float(held[:, of_rank].sum(axis=1).max()) for of_rank in stages]
 

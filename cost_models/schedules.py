@@ -115,8 +115,8 @@ def rank_actions(shape: PipelineShape, rank: int) -> list[Action]:
         microbatches = range(shape.microbatches)
         return [Action(kind, rank, i) for kind in ("F", "B") for i in microbatches]
     if shape.schedule == "zbv":
-        return [a for a in _v_shaped(shape.ranks, shape.microbatches, rank)
-                if a.microbatch < shape.microbatches]  # fmt: skip
+        actions = _v_shaped(shape.ranks, shape.microbatches, rank)
+        return [action for action in actions if action.microbatch < shape.microbatches]
     return list(_one_forward_one_backward(shape, rank))
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.distributed.pipelining import schedules as torch_schedules
 
+from cost_models.schedule_memory import held_microbatches, peak_held
 from cost_models.schedule_slots import exchange_layout, overlapped_layout
 from cost_models.schedules import PipelineShape, ScheduleError, rank_actions
 
@@ -126,6 +127,34 @@ def test_interleaved_is_megatrons_where_ranks_divide_microbatches():
             kinds = "".join(a.kind for a in actions)
             steady = len(forward) - warmup
             assert kinds == "F" * warmup + "FB" * steady + "B" * warmup
+
+
+def counted(shape, freed_by):
+    """Peaks of stages and of ranks, by adding up the actions of each rank."""
+    peaks, of_ranks = [0] * shape.stages, []
+    for rank in range(shape.ranks):
+        held, of_rank = [0] * shape.stages, 0
+        for kind, stage, _ in rank_actions(shape, rank):
+            held[stage] += (kind == "F") - (kind in freed_by)
+            peaks[stage] = max(peaks[stage], held[stage])
+            of_rank = max(of_rank, sum(held))
+        of_ranks.append(of_rank)
+    return peaks, of_ranks
+
+
+@pytest.mark.parametrize("schedule", TORCH)
+def test_what_stages_hold_is_what_their_actions_add_up_to(schedule):
+    for ranks, microbatches in [*SIZES, (3, 24), (4, 23)]:
+        for per_rank in STAGES_PER_RANK.get(schedule, (1, 2, 3)):
+            try:
+                shape = shape_of(schedule, ranks, per_rank, microbatches)
+            except ScheduleError:
+                continue
+            ones = [1.0] * shape.stages
+            for until_weight, freed_by in ((False, "BI"), (True, "BW")):
+                held = held_microbatches(shape, until_weight=until_weight).max(axis=0).tolist()
+                of_ranks = peak_held(shape, ones, until_weight=until_weight)
+                assert (held, of_ranks) == counted(shape, freed_by)
 
 
 def layouts():
