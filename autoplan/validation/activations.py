@@ -6,7 +6,8 @@ weights and written scores the list adds up to Korthikanti et al. 2022, equation
 ``s b h (34 + 5 a s / h)`` a layer, 10 of the 34 on the tokens of the residual stream.
 
 - Hand-written kernels (``fused``) keep an input that tensor parallelism gathers as it was, split,
-  and gather it again in the backward; PyTorch keeps the gathered one.
+  and gather it again in the backward; PyTorch keeps the gathered one. Inputs of their 8-bit
+  products stay in 8 bits (Transformer Engine).
 - RMSNorm in eager PyTorch computes in fp32 and keeps that copy beside the normalized values; one
   kernel (LayerNorm, fused, compiled) keeps its input, and so does litgpt's, which computes in bf16.
 - Frozen weights (adapters, LoRA) need no inputs of their products, but bitsandbytes' 4-bit
@@ -105,6 +106,8 @@ def _attention(setup: Setup) -> tuple[Saved, ...]:
     width = heads * setup.model.head_dim
     if setup.attention == "flash":
         core = _flash(setup)
+        if _keeps_8_bit(setup):
+            core = (*core, *_product_input(setup, "projection input", width=width))
     else:
         core = (*_scores(setup), *_product_input(setup, "projection input", width=width))
     return (
@@ -235,9 +238,14 @@ def _product_input(
     is_split = gathered and setup.framework.pointwise == "fused"
     tokens = residual_tokens(setup) if is_split else setup.tokens
     elements = tokens * (width or setup.model.hidden)
-    if setup.tuning == "all" or setup.quantised:
-        return (Saved(name=name, nbytes=ACTIVATION_BYTES * elements),)
-    return ()
+    if setup.tuning != "all" and not setup.quantised:
+        return ()
+    element_bytes = 1 if _keeps_8_bit(setup) else ACTIVATION_BYTES
+    return (Saved(name=name, nbytes=element_bytes * elements),)
+
+
+def _keeps_8_bit(setup: Setup) -> bool:
+    return setup.compute_dtype.startswith("float8") and setup.framework.pointwise == "fused"
 
 
 def _adapter(setup: Setup, width: int) -> tuple[Saved, ...]:

@@ -9,9 +9,10 @@ serve a larger one, and blocks of one stream do not serve another.
   the whole gradients of a pipeline. The buffer that is reduced (two in flight) is as large as a
   layer, larger than other blocks of a rank without the loss.
 - PyTorch's pipelines return the logits of all microbatches as one tensor, the largest of all.
-- In a pipeline, tensors that pass are allocated between those of microbatches in flight and
-  gradients that stay: ``PIPELINE_SLACK`` of all, the one fitted constant here (torchtitan's six
-  pipelined runs, whose reserved memory differs by 9 % between runs of equal sizes).
+- Tensors that pass are allocated between those that stay, and sizes are rounded: ``SLACK`` of all
+  that is reserved, assumed. In a pipeline, with microbatches of different age and gradients that
+  stay, it is ``PIPELINE_SLACK``, the one fitted constant here (torchtitan's six pipelined runs,
+  whose reserved memory differs by 9 % between runs of equal sizes).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, weights_of
 from cost_models.memory import MemoryBreakdown
 
+SLACK = 0.01
 PIPELINE_SLACK = 0.05
 
 
@@ -53,10 +55,11 @@ def reduced_buffers(setup: Setup) -> float:
 
 
 def with_slack(setup: Setup, breakdown: MemoryBreakdown) -> MemoryBreakdown:
-    """Adds what fragments of a pipeline's memory take."""
-    if not is_torch_pipeline(setup):
+    """Adds what fragments take; analytic figures of hand-written frameworks have none."""
+    if setup.framework.pointwise == "fused":
         return breakdown
-    slack = math.ceil(PIPELINE_SLACK * breakdown.total)
+    share = PIPELINE_SLACK if setup.pp > 1 else SLACK
+    slack = math.ceil(share * breakdown.total)
     return replace(breakdown, workspace=breakdown.workspace + slack)
 
 
