@@ -57,13 +57,19 @@ def _rows(priced: Sequence[Prediction]) -> Table:
     weighed = any(each.reported_bytes is not None or each.row.oom for each in priced)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=22)
+    roomy = not (timed and weighed)
+    if roomy:
+        table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=22)
     table.add_column("mesh, microbatches", no_wrap=True, overflow="ellipsis", min_width=12)
     if timed:
         _add_columns(table, "step", "reported", "error")
     if weighed or not timed:
         _add_columns(table, "memory", "reported", "error")
     for each in priced:
-        cells = [Text(each.row.id), Text(_configuration(each.setup))]
+        cells = [Text(each.row.id)]
+        if roomy:
+            cells.append(Text(each.row.model))
+        cells.append(Text(_configuration(each.setup)))
         if timed:
             cells += _time_cells(each)
         if weighed or not timed:

@@ -1,7 +1,9 @@
 """How the run of a row was set up.
 
 What the row leaves open is derived where it follows, taken from the framework's usual choice where
-there is one (and then said), and refused by name otherwise.
+there is one (and then said), and refused by name otherwise. Models whose positions are learned are
+of GPT-3's kind and train with the framework's dropout; those whose positions turn queries and keys
+train without.
 """
 
 from __future__ import annotations
@@ -97,7 +99,11 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
     generation = attention_generation_of(row, usage)
     return Setup(
         model=model,
-        framework=replace(usage.framework, attention_generation=generation),
+        framework=replace(
+            usage.framework,
+            attention_generation=generation,
+            dropout=usage.framework.dropout and not model.rotary,
+        ),
         cluster=cluster.name,
         gpus=mesh.gpus,
         gpus_per_node=mesh.gpus_per_node,

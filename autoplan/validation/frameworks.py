@@ -10,7 +10,8 @@ Features are those of documentation and source, never of one paper's figures:
   and pipeline messages. ``examples/llama`` with 8-bit products gathers 8-bit weights and reduces
   in bf16.
 - NeMo 24: Apex' distributed Adam with bf16 gradients (``grad_sync_dtype: bf16``) and the 16 bits
-  that a bf16 weight lacks of its fp32 master (``store_param_remainders``).
+  that a bf16 weight lacks of its fp32 master (``store_param_remainders``); tensor-parallel messages
+  overlap (``ub_tp_comm_overlap`` in the launcher's Llama 3 and Nemotron configs).
 - DeepSpeed's fp16 optimizer reduces fp16 gradients at the end of accumulation, its bf16 optimizer
   (up to stage 1) fp32 ones; ZeRO 3 gathers 16-bit weights and overlaps (``overlap_comm`` is on for
   stage 3).
@@ -85,6 +86,7 @@ _MEGATRON_2021 = replace(
     gradient_bytes=2,
     reduced_bytes=2,
     fuses_weight_gradients=False,
+    overlaps_input_gradients=False,
 )
 _MEGATRON_CORE = replace(
     _MEGATRON_2022,
@@ -95,7 +97,14 @@ _MEGATRON_CORE = replace(
     overlaps_gathers=True,
     overlaps_sends=True,
 )
-_NEMO = replace(_MEGATRON_CORE, name="NeMo", master_bytes=2, gradient_bytes=2, reduced_bytes=2)
+_NEMO = replace(
+    _MEGATRON_CORE,
+    name="NeMo",
+    master_bytes=2,
+    gradient_bytes=2,
+    reduced_bytes=2,
+    overlaps_tensor_parallel=True,
+)
 _DEEPSPEED = replace(_MEGATRON_2021, name="Megatron-DeepSpeed")
 _DEEPSPEED_ZERO = replace(
     _DEEPSPEED, name="DeepSpeed ZeRO", overlaps_reductions=True, overlaps_gathers=True
@@ -115,6 +124,7 @@ _PYTORCH = Framework(
     pointwise="eager",
     dropout=False,
     gathers_p2p=False,
+    stops_recompute_early=True,
     fuses_optimizer=False,
 )
 _TORCHTITAN = replace(_PYTORCH, name="torchtitan", gathered_bytes=2)
@@ -134,20 +144,12 @@ _MEGATRON_USAGE = Usage(framework=_MEGATRON_2022, attention="scores", vocab_mult
 
 
 def usage_of(row: MeasuredRow) -> Usage:
-    """The framework that a row names, with the features that the row's words switch on.
-
-    Models with gated feed-forward blocks train without dropout everywhere.
-    """
+    """The framework that a row names, with the features that the row's words switch on."""
     name = (row.framework or row.source).lower()
     for pattern, build in _BUILDERS:
         if re.search(pattern, name):
-            usage = build(row)
-            break
-    else:
-        usage = replace(_pytorch(row), known=False)
-    if row.arch.lower() in ("llama", "moe") or "glu" in row.ffn_type.lower():
-        usage = replace(usage, framework=replace(usage.framework, dropout=False))
-    return usage
+            return build(row)
+    return replace(_pytorch(row), known=False)
 
 
 def _megatron_lm(row: MeasuredRow) -> Usage:
@@ -254,7 +256,7 @@ def _eight_bit(row: MeasuredRow) -> bool:
 
 _BUILDERS: tuple[tuple[str, Callable[[MeasuredRow], Usage]], ...] = (
     (r"nemo", _nemo),
-    (r"deepspeed|gpt.?neox", _deepspeed),
+    (r"deepspeed|gpt.?neox|eleutherai", _deepspeed),
     (r"mcore|megatron.?core", _megatron_core),
     (r"megatron|2104\.04473|2205\.05198", _megatron_lm),
     (r"torchtitan", _torchtitan),
