@@ -74,7 +74,7 @@ def _scores(setup: Setup) -> Part:
 
     width = setup.model.head_dim
     to_scores, to_values = product(queries, keys, width), product(queries, width, keys)
-    kernels_between = softmax.kernels + (1 if setup.framework.dropout else 0)
+    kernels_between = softmax.kernels + dropout.kernels
     relayout = streaming(values, 2 * ACTIVATION_BYTES)
     return Part(
         forward=Pass(

@@ -1,7 +1,7 @@
 """Which kernels and messages of the forward run a second time within the backward.
 
-``block`` keeps a layer's input and runs the layer again, except for its last product and what
-follows it: their results are not needed. ``attention`` runs the attention core again (Korthikanti
+``block`` keeps a layer's input and runs the layer again; where the framework stops early, except for
+its last product and what follows it: their results are not needed. ``attention`` runs the attention core again (Korthikanti
 et al. 2022, section 5). ``operators`` keeps attention and every second product (torchtitan's
 selective policy) and runs the rest again.
 """
@@ -23,12 +23,17 @@ def with_recompute(setup: Setup, layer: Part) -> Part:
 
 def _again(setup: Setup, forward: Pass) -> Pass:
     if setup.recompute == "block":
-        return forward
+        return _up_to_last_product(forward) if setup.framework.stops_recompute_early else forward
     if setup.recompute == "attention":
         return attention_core(setup).forward if setup.attention == "scores" else NOTHING
     if setup.recompute == "operators":
         return _all_but_saved(forward)
     return NOTHING
+
+
+def _up_to_last_product(forward: Pass) -> Pass:
+    products = [index for index, each in enumerate(forward.kernels) if isinstance(each, Gemm)]
+    return Pass(kernels=forward.kernels[: products[-1]], messages=forward.messages[:-1])
 
 
 def _all_but_saved(forward: Pass) -> Pass:

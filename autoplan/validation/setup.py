@@ -30,12 +30,16 @@ class Framework:
         gathered_bytes: of a weight sent in a gather (ZeRO).
         overlaps_reductions, overlaps_gathers: data-parallel messages run beside compute.
         overlaps_tensor_parallel: tensor-parallel messages run beside the products they belong to.
+        overlaps_input_gradients: sums of input gradients over ``tp`` run beside the product of the
+            weights' gradients (Megatron-LM since the end of 2021).
         overlaps_sends: pipeline messages run beside compute.
         fuses_weight_gradients: products of weight gradients add to the kept gradient themselves.
         pointwise: how memory-bound operators run: each its own kernel, hand-written fusions
             (bias and activation; bias, dropout and residual; masked softmax), or a compiler's.
         dropout: attention and hidden dropout are on in pretraining.
         gathers_p2p: pipeline messages are split over the tensor-parallel ranks and gathered again.
+        stops_recompute_early: a recomputed block ends with the last tensor that its backward needs,
+            before its last product (torch.utils.checkpoint, not reentrant, since 2.1).
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         host_s: what the host needs to start one kernel, the framework's own Python included.
@@ -55,6 +59,8 @@ class Framework:
     pointwise: Pointwise
     dropout: bool
     gathers_p2p: bool
+    overlaps_input_gradients: bool = True
+    stops_recompute_early: bool = False
     fuses_optimizer: bool = True
     attention_generation: int = 2
     host_s: float = 20e-6

@@ -23,9 +23,10 @@ def entry_and_exit(setup: Setup) -> Part:
         return Part(forward=NOTHING, inputs=NOTHING)
     nbytes = setup.tokens * setup.model.hidden * ACTIVATION_BYTES
     beside = setup.framework.overlaps_tensor_parallel
+    under_weights = beside or setup.framework.overlaps_input_gradients
     if not setup.sequence_parallel:
         total = Message(kind="all_reduce", nbytes=nbytes, axis="tp", beside=beside)
-        hidden = Message(kind="all_reduce", nbytes=nbytes, axis="tp", beside=True)
+        hidden = Message(kind="all_reduce", nbytes=nbytes, axis="tp", beside=under_weights)
         return Part(forward=Pass(messages=(total,)), inputs=Pass(messages=(hidden,)))
     gather = Message(kind="all_gather", nbytes=nbytes, axis="tp", beside=beside)
     scatter = Message(kind="reduce_scatter", nbytes=nbytes, axis="tp", beside=beside)
@@ -34,8 +35,8 @@ def entry_and_exit(setup: Setup) -> Part:
         inputs=Pass(
             messages=(
                 gather,
-                Message(kind="reduce_scatter", nbytes=nbytes, axis="tp", beside=True),
-                Message(kind="all_gather", nbytes=nbytes, axis="tp", beside=True),
+                Message(kind="reduce_scatter", nbytes=nbytes, axis="tp", beside=under_weights),
+                Message(kind="all_gather", nbytes=nbytes, axis="tp", beside=under_weights),
             )
         ),
     )
