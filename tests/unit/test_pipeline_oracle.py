@@ -195,64 +195,95 @@ def test_blocking_1f1b_is_megatrons(data, ranks, microbatches):
     assert time.rank_end_s == pytest.approx(ends, rel=1e-9)
 
 
-def interleaved_lockstep_s(case):
-    """Megatron's interleaved loop, by recursion: iteration t - r of rank r is its F, then its B,
-    then one exchange of all messages with both neighbours."""
+def lockstep_s(case, forwards, backwards):
+    """Blocking messages by recursion: in each slot a rank runs its F, then its B, then exchanges
+    everything with both neighbours, then runs a W of ``r`` backwards ago.
+
+    Args:
+        forwards, backwards: stage by (slot, rank).
+
+    Returns:
+        End of each rank, and by stage the end of its last backward.
+    """
     ranks, stages = case.ranks, case.stages
-    per_rank = len(stages) // ranks
-    total = case.microbatches * per_rank
+    split = case.shape.splits_backward
+    slots = max(slot for slot, _ in backwards) + 1
+    run = {
+        rank: [stage for (_, r), stage in sorted(backwards.items()) if r == rank]
+        for rank in range(ranks)
+    }
 
-    def chunk(index):
-        return (index % (ranks * per_rank)) // ranks
-
-    def forward(t, rank):
-        return chunk(t - rank) * ranks + rank if 0 <= t - rank < total else None
-
-    def backward(t, rank):
-        index = t - rank - (2 * (ranks - rank - 1) + (per_rank - 1) * ranks)
-        if 0 <= index < total:
-            return (per_rank - 1 - chunk(index)) * ranks + rank
-        return None
-
-    def messages(t, rank):
-        """Seconds of what this rank sends, by the other rank."""
-        f, b = forward(t, rank), backward(t, rank)
-        if f is not None and f < len(stages) - 1:
-            yield (rank, (rank + 1) % ranks, "next"), stages[f].send_forward_s
-        if b is not None and b > 0:
-            yield (rank, (rank - 1) % ranks, "before"), stages[b].send_backward_s
-
-    @functools.cache
-    def computed(t, rank):
-        f, b = forward(t, rank), backward(t, rank)
-        start = exchanged(t - 1, rank) if t else 0.0
-        return (
-            start
-            + (stages[f].forward_s if f is not None else 0.0)
-            + (stages[b].backward_input_s + stages[b].backward_weight_s if b is not None else 0.0)
-        )
-
-    @functools.cache
-    def exchanged(t, rank):
-        end = computed(t, rank)
-        for other in range(ranks):
-            for (source, target, _), send_s in messages(t, other):
-                if source != target and rank in (source, target):
-                    end = max(end, max(computed(t, source), computed(t, target)) + send_s)
-        return end
-
-    slots = total + (per_rank - 1) * ranks + 2 * (ranks - 1)
-    for t in range(slots):
+    def messages(slot):
         for rank in range(ranks):
-            exchanged(t, rank)
-    return [exchanged(slots - 1, rank) for rank in range(ranks)]
+            f, b = forwards.get((slot, rank)), backwards.get((slot, rank))
+            if f is not None and f < len(stages) - 1:
+                yield rank, (rank + 1) % ranks, stages[f].send_forward_s
+            if b is not None and b > 0:
+                yield rank, (rank - 1) % ranks, stages[b].send_backward_s
+
+    clock, ended, done = [0.0] * ranks, {}, [0] * ranks
+    for slot in range(slots):
+        for rank in range(ranks):
+            f, b = forwards.get((slot, rank)), backwards.get((slot, rank))
+            clock[rank] += stages[f].forward_s if f is not None else 0.0
+            if b is not None:
+                clock[rank] += stages[b].backward_input_s
+                clock[rank] += 0.0 if split else stages[b].backward_weight_s
+                ended[b] = clock[rank]
+        after = list(clock)
+        for source, target, send_s in messages(slot):
+            if source != target:
+                met = max(clock[source], clock[target]) + send_s
+                after[source], after[target] = max(after[source], met), max(after[target], met)
+        clock = after
+        for rank in range(ranks):
+            if split and (slot, rank) in backwards:
+                done[rank] += 1
+                if done[rank] > rank:
+                    stage = run[rank][done[rank] - rank - 1]
+                    clock[rank] += stages[stage].backward_weight_s
+                    ended[stage] = clock[rank]
+    for rank in range(ranks):
+        for stage in run[rank][max(0, done[rank] - rank) :] if split else ():
+            clock[rank] += stages[stage].backward_weight_s
+            ended[stage] = clock[rank]
+    return clock, [ended[stage] for stage in range(len(stages))]
 
 
-@settings(deadline=None, max_examples=100)
-@given(data=st.data())
-def test_blocking_interleaved_is_megatrons(data):
-    case = data.draw(cases(blocking=True, max_ranks=4, max_microbatches=12,
-                           schedules=["interleaved_1f1b"]))  # fmt: skip
-    if case.microbatches % case.ranks:
+def megatron_interleaved_slots(case):
+    """Iteration t - r of rank r runs at t: Megatron's warmup and chunks, p microbatches a group."""
+    ranks, per_rank = case.ranks, len(case.stages) // case.ranks
+    forwards, backwards = {}, {}
+    for rank in range(ranks):
+        warmup = 2 * (ranks - rank - 1) + (per_rank - 1) * ranks
+        for i in range(case.microbatches * per_rank):
+            chunk = (i % (ranks * per_rank)) // ranks
+            forwards[rank + i, rank] = chunk * ranks + rank
+            backwards[rank + warmup + i, rank] = (per_rank - 1 - chunk) * ranks + rank
+    return forwards, backwards
+
+
+def single_slots(case):
+    """One stage per rank: where unit times would place GPipe, and 1F1B as late as possible."""
+    forwards, backwards, ranks, m = {}, {}, case.ranks, case.microbatches
+    gpipe = case.schedule == "gpipe"
+    for rank in range(ranks):
+        for i in range(m):
+            forwards[(1 if gpipe else 2) * i + rank, rank] = rank
+            first = m + 2 * (ranks - 1) if gpipe else 2 * ranks - 1
+            backwards[(1 if gpipe else 2) * i + first - rank, rank] = rank
+    return forwards, backwards
+
+
+@settings(deadline=None, max_examples=200)
+@given(case=cases(blocking=True, max_ranks=4, max_microbatches=12, schedules=ROWS))
+def test_blocking_messages(case):
+    if case.schedule == "interleaved_1f1b" and case.microbatches % case.ranks == 0:
+        ends, last = lockstep_s(case, *megatron_interleaved_slots(case))
+    elif len(case.stages) == case.ranks and case.schedule != "interleaved_1f1b":
+        ends, last = lockstep_s(case, *single_slots(case))
+    else:
         return
-    assert case.simulate().rank_end_s == pytest.approx(interleaved_lockstep_s(case), rel=1e-9)
+    time = case.simulate()
+    assert time.rank_end_s == pytest.approx(ends, rel=1e-9)
+    assert time.last_backward_end_s == pytest.approx(last, rel=1e-9)
