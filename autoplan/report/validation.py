@@ -56,8 +56,8 @@ def _rows(priced: Sequence[Prediction]) -> Table:
     timed = any(_reports_time(each) for each in priced)
     weighed = any(each.reported_bytes is not None or each.row.oom for each in priced)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=22)
     roomy = not (timed and weighed)
+    table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=30 if roomy else 22)
     if roomy:
         table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=22)
     table.add_column("mesh, microbatches", no_wrap=True, overflow="ellipsis", min_width=12)

@@ -19,6 +19,7 @@ from hardware_profiles.spec import ClusterSpec
 _MEMORY_TOLERANCE = 0.07
 _RATE_TOLERANCE = 0.3
 _GIGABIT = 1e9 / 8
+_TERABIT = re.compile(r"(\d+(?:\.\d+)?)\s*Tb", re.IGNORECASE)
 _FAMILY_END = re.compile(r"-(?:SXM|PCIE|GCD|\d+GB)")
 _UNSTATED_GPU = "dgx-a100-80g"
 _RATE = re.compile(
@@ -137,7 +138,7 @@ def _by_network(row: MeasuredRow, fitting: list[_Profile], assumed: list[str]) -
     nodes = -(-(row.n_gpus or 1) // fitting[0].cluster.gpus_per_node)
     rates = list(_node_rates(row, fitting[0].cluster.gpus_per_node))
     if not rates:
-        if nodes > 1:
+        if nodes > 1 and "dgx" not in f"{row.gpu} {row.interconnect}".lower():
             assumed.append(f"network: not stated; as {fitting[0].cluster.name}")
         return fitting[0]
 
@@ -156,7 +157,8 @@ def _by_network(row: MeasuredRow, fitting: list[_Profile], assumed: list[str]) -
 
 def _node_rates(row: MeasuredRow, gpus_per_node: int) -> Iterable[float]:
     """Bytes a second out of a node that the row's words can mean."""
-    for part in re.split(r"[;,+]|\band\b", row.interconnect):
+    words = _TERABIT.sub(lambda found: f"{1000 * float(found[1]):.0f} Gb", row.interconnect)
+    for part in re.split(r"[;,+]|\band\b", words):
         if re.search(r"nvlink|nvswitch|intra|single node|pcie", part, re.IGNORECASE) and not (
             re.search(r"hdr|ndr|edr|\bib\b|node-node|inter", part, re.IGNORECASE)
         ):

@@ -37,12 +37,15 @@ def mesh_of(row: MeasuredRow, cluster: ClusterSpec, zero: int, assumed: list[str
         assumed += [f"{axis}: 1" for axis in open_axes]
     if gpus % (tp * pp * cp):
         raise IncompleteRowError(f"tp {tp} x pp {pp} x cp {cp} does not divide {gpus} GPUs")
+    ep = row.ep or 1
     dp = row.dp or gpus // (tp * pp * cp)
+    if ep > 1 and tp * pp * cp * dp * ep == gpus:
+        dp *= ep
+        assumed.append(f"dp: {dp}, ep within it")
     if tp * pp * cp * dp != gpus:
         raise IncompleteRowError(
             f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is {tp * pp * cp * dp}, not {gpus} GPUs"
         )
-    ep = row.ep or 1
     if (dp * cp) % ep:
         raise IncompleteRowError(f"ep {ep} does not divide dp {dp} x cp {cp}")
     return Mesh(

@@ -148,6 +148,8 @@ def test_low_rank_updates_have_the_stated_number_of_parameters() -> None:
         ("A100", "", "", "dgx-a100-80g"),
         ("h100 sxm5", "80", "NDR400 per GPU", "dgx-h100"),
         ("H100-SXM-96GB (HBM2e)", "96", "400Gb/s RDMA per GPU", "grand-teton-h100"),
+        ("A100-80GB", "80", "RoCE, 1.6 Tbps/node", "dgx-a100-80g"),
+        ("A100-80GB", "80", "NVLink 600 GB/s + IB HDR 200", "dgx-a100-80g"),
         ("H200", "141", "8x 400 Gb/s", "dgx-h200"),
         ("GB200 NVL72", "", "", "gb200-nvl72"),
         ("MI300X", "192", "", "mi300x-node"),
@@ -216,6 +218,16 @@ def test_rows_that_cannot_be_priced_say_why(
 def test_the_mesh_follows_from_the_devices(tmp_path: Path) -> None:
     setup = setup_of(row_of(tmp_path, dp="", grad_accum="", cp=""))
     assert (setup.dp, setup.cp, setup.microbatches) == (8, 1, 192)
+
+
+def test_expert_ranks_beside_or_within_data_parallel_ranks(tmp_path: Path) -> None:
+    """Both spell 64 data-parallel ranks in groups of 8 that share experts."""
+    experts = {"arch": "moe", "moe_experts": "8", "moe_topk": "2", "moe_ffn": "14336", "pp": "12",
+               "tp": "1", "ep": "8", "grad_accum": "24"}  # fmt: skip
+    within = setup_of(row_of(tmp_path, **experts, dp="64"))
+    beside = setup_of(row_of(tmp_path, **experts, dp="8"))
+    assert within == beside
+    assert (within.dp, within.ep) == (64, 8)
 
 
 def test_a_mixture_of_experts(tmp_path: Path) -> None:
