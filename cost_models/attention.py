@@ -45,9 +45,9 @@ def _newest_s(work: FlashAttention, device: DeviceSpec) -> float:
         rate = peak_flops_per_s(work.dtype, device) * _stated_efficiency(work.backward, device)
         return max(work.flops / rate, attention_bytes(work) / streaming_bytes_per_s(device))
     tile_s, longest_s = _tile_s(work, device, device.sm_count)
-    tiled, kept = (work.keys, work.queries) if work.backward else (work.queries, work.keys)
+    tiled = work.keys if work.backward else work.queries
     tiles = work.batch * work.heads * math.ceil(tiled / TILE)
-    compute_s = max(wave_share(tiles, device.sm_count) * tile_s, longest_s) if kept else 0.0
+    compute_s = max(wave_share(tiles, device.sm_count) * tile_s, longest_s)
     memory_rate = streaming_bytes_per_s(device)
     return max(compute_s, attention_bytes(work) / memory_rate) + _apart_bytes(work) / memory_rate
 
@@ -55,11 +55,9 @@ def _newest_s(work: FlashAttention, device: DeviceSpec) -> float:
 def attention_bytes(work: FlashAttention) -> float:
     """What the main kernel reads and writes: each tensor once, keys and values once per group."""
     query_rows, key_rows = work.heads * work.queries, work.kv_heads * work.keys
-    once = query_rows * (work.head_dim + work.value_dim) + key_rows * (
-        work.head_dim + work.value_dim
-    )
-    gradients = key_rows * (work.head_dim + work.value_dim) if work.backward else 0
-    return float(work.batch * (once + gradients) * element_bytes(work.dtype))
+    rows = query_rows + key_rows * (2 if work.backward else 1)
+    elements = work.batch * rows * (work.head_dim + work.value_dim)
+    return float(elements * element_bytes(work.dtype))
 
 
 def _apart_bytes(work: FlashAttention) -> float:
