@@ -2,10 +2,14 @@
 
 Weights are stored in fp32 in every precision. In bf16 and fp16 the stored weight is the master
 copy, and compute reads a copy in the low precision; gradients are reduced and held in fp32.
+``model_states`` tells the same of any framework's bytes, ``worst_moment`` which moment of a step
+takes most.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from cost_models.optimizers import optimizer as optimizer_named
@@ -171,6 +175,47 @@ def model_states(weights: float, stored: StoredBytes, stage: ZeroStage, shards: 
         gradients=held * stored.gradient,
         optimizer_state=share * stored.optimizer,
         gathered_parameters=weights * stored.gathered if gathers_copy else 0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """Bytes that a rank holds at one moment of its step beside its states.
+
+    Names are those of ``MemoryBreakdown``; ``gathered_parameters`` are those in use beside the
+    copies that are kept.
+    """
+
+    gathered_parameters: float = 0.0
+    activations: float = 0.0
+    transient: float = 0.0
+    communication_buffers: float = 0.0
+    workspace: float = 0.0
+
+
+def worst_moment(states: ModelStates, moments: Iterable[Moment]) -> MemoryBreakdown:
+    """The memory of a rank at the moment when it holds most.
+
+    Raises:
+        ValueError: no moment is given.
+    """
+    held = [_at(states, moment) for moment in moments]
+    if not held:
+        raise ValueError("a step has at least one moment")
+    return max(held, key=lambda breakdown: breakdown.total)
+
+
+def _at(states: ModelStates, moment: Moment) -> MemoryBreakdown:
+    return MemoryBreakdown(
+        parameters=math.ceil(states.parameters),
+        master_weights=math.ceil(states.master_weights),
+        gradients=math.ceil(states.gradients),
+        optimizer_state=math.ceil(states.optimizer_state),
+        gathered_parameters=math.ceil(states.gathered_parameters + moment.gathered_parameters),
+        activations=math.ceil(moment.activations),
+        transient=math.ceil(moment.transient),
+        communication_buffers=math.ceil(moment.communication_buffers),
+        workspace=math.ceil(moment.workspace),
     )
 
 

@@ -50,17 +50,15 @@ def shards_of(setup: Setup) -> int:
 
 
 def stored_bytes(setup: Setup) -> StoredBytes:
-    """Bytes per weight; moments have the bytes of the weight that the optimizer updates."""
+    """Bytes per weight; moments are fp32 beside master weights, else they are like the weights."""
     framework = setup.framework
-    updated = framework.master_bytes or framework.weight_bytes
-    state_bytes = optimizer(setup.optimizer).state_bytes
-    is_mixed = framework.master_bytes > 0 and framework.master_bytes < 4
+    moment_bytes = 4 if framework.master_bytes else framework.weight_bytes
     return StoredBytes(
         weight=framework.weight_bytes,
         master=framework.master_bytes,
         gradient=framework.gradient_bytes,
         gathered=framework.gathered_bytes,
-        optimizer=state_bytes if is_mixed else state_bytes * updated / 4,
+        optimizer=optimizer(setup.optimizer).state_bytes * moment_bytes / 4,
     )
 
 

@@ -9,7 +9,6 @@ is in neither.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from autoplan.validation import allocator, transients
@@ -20,7 +19,7 @@ from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, chunks
 from autoplan.validation.tensor_parallel import residual_tokens
-from cost_models.memory import MemoryBreakdown, ModelStates
+from cost_models.memory import MemoryBreakdown, Moment, worst_moment
 from cost_models.optimizers import optimizer
 from cost_models.schedule_memory import peak_held
 from cost_models.schedules import PipelineShape
@@ -72,9 +71,8 @@ def _kept_by_chunk(setup: Setup, chunk: Chunk) -> float:
 
 def _of_rank(setup: Setup, held: tuple[Chunk, ...], kept: float) -> MemoryBreakdown:
     states = held_states(setup, held)
-    backward = _backward(setup, held, states, kept)
-    step = _breakdown(states, transient=_step_bytes(setup, held))
-    return max(backward, step, key=lambda breakdown: breakdown.total)
+    moments = (_backward(setup, held, kept), Moment(transient=_step_bytes(setup, held)))
+    return allocator.with_slack(setup, worst_moment(states, moments))
 
 
 def _step_bytes(setup: Setup, held: tuple[Chunk, ...]) -> float:
@@ -84,24 +82,20 @@ def _step_bytes(setup: Setup, held: tuple[Chunk, ...]) -> float:
     return updated_weights(setup, held) * optimizer(setup.optimizer).temporary_bytes
 
 
-def _backward(
-    setup: Setup, held: tuple[Chunk, ...], states: ModelStates, kept: float
-) -> MemoryBreakdown:
+def _backward(setup: Setup, held: tuple[Chunk, ...], kept: float) -> Moment:
     has_head = any(chunk.head for chunk in held)
     working = transients.layer_backward_bytes(setup) + allocator.reduced_buffers(setup)
     loss = transients.loss_bytes(setup) if has_head else 0.0
     beside = allocator.reserved_for_loss(setup) if has_head else 0.0
-    logits = _returned_logits(setup) if has_head else 0.0
-    breakdown = _breakdown(
-        states,
-        gathered=gathered_in_flight(setup, held),
-        activations=kept + logits,
-        transient=max(working, loss),
-        buffers=message_buffers(setup, held) + _received(setup, held),
-        workspace=max(0.0, loss + beside - max(working, loss))
+    transient = max(working, loss)
+    return Moment(
+        gathered_parameters=gathered_in_flight(setup, held),
+        activations=kept + (_returned_logits(setup) if has_head else 0.0),
+        transient=transient,
+        communication_buffers=message_buffers(setup, held) + _received(setup, held),
+        workspace=max(0.0, loss + beside - transient)
         + allocator.reserved_for_reductions(setup, held),
     )
-    return allocator.with_slack(setup, breakdown)
 
 
 def _boundary_bytes(setup: Setup) -> float:
@@ -123,25 +117,3 @@ def _received(setup: Setup, held: tuple[Chunk, ...]) -> float:
     received = sum((not chunk.embedding) + (not chunk.head) for chunk in held)
     microbatches = setup.microbatches if allocator.is_torch_pipeline(setup) else 1
     return received * microbatches * _boundary_bytes(setup)
-
-
-def _breakdown(
-    states: ModelStates,
-    *,
-    gathered: float = 0.0,
-    activations: float = 0.0,
-    transient: float = 0.0,
-    buffers: float = 0.0,
-    workspace: float = 0.0,
-) -> MemoryBreakdown:
-    return MemoryBreakdown(
-        parameters=math.ceil(states.parameters),
-        master_weights=math.ceil(states.master_weights),
-        gradients=math.ceil(states.gradients),
-        optimizer_state=math.ceil(states.optimizer_state),
-        gathered_parameters=math.ceil(states.gathered_parameters + gathered),
-        activations=math.ceil(activations),
-        transient=math.ceil(transient),
-        communication_buffers=math.ceil(buffers),
-        workspace=math.ceil(workspace),
-    )

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from cost_models.memory import (
     ModelStates,
+    Moment,
     StoredBytes,
     model_states,
     routed_tokens,
     weight_bytes,
+    worst_moment,
 )
 from cost_models.zero import ZERO_STAGES, zero_stage
 
@@ -127,8 +129,59 @@ def test_experts_see_routed_tokens_not_all():
     assert dropped == 2.5 * 4096
 
 
+def test_the_moment_that_takes_most_counts():
+    states = model_states(10, FSDP_ADAM, ZERO_STAGES[0], 1)
+    backward = Moment(activations=70, transient=5)
+    step = Moment(transient=40)
+    worst = worst_moment(states, (step, backward))
+    assert worst.total == 160 + 75
+    assert (worst.activations, worst.transient, worst.parameters) == (70, 5, 40)
+    with pytest.raises(ValueError, match="at least one moment"):
+        worst_moment(states, ())
+
+
 def test_numbers_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="no such states"):
         model_states(1e9, FSDP_ADAM, ZERO_STAGES[0], 0)
     with pytest.raises(ValueError, match="cannot route"):
         routed_tokens(1, experts_per_token=0, expert_ranks=1)
+
+
+def resnet50_products():
+    """Weights of each convolution (and the classifier), and elements of its output per image."""
+    found = [(7 * 7 * 3 * 64, 64 * 112**2)]
+    width_in, side = 64, 56
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width = 64 * 2**stage
+        for block in range(blocks):
+            shrinks = stage > 0 and block == 0
+            side_out = side // 2 if shrinks else side
+            found.append((width_in * width, width * side**2))
+            found.append((9 * width * width, width * side_out**2))
+            found.append((width * 4 * width, 4 * width * side_out**2))
+            if block == 0:
+                found.append((width_in * 4 * width, 4 * width * side_out**2))
+            width_in, side = 4 * width, side_out
+    return found
+
+
+def test_static_memory_of_resnet50_is_a_small_part_of_its_peak():
+    """Weights, gradients and momentum against what one batch of 64 images keeps in fp32.
+
+    Each normalization keeps its input, a convolution's output, and each ReLU its output, which is
+    the next convolution's input.
+    """
+    products = resnet50_products()
+    channels = [64] + [
+        64 * 2**stage * k
+        for stage, blocks in enumerate((3, 4, 6, 3))
+        for block in range(blocks)
+        for k in (1, 1, 4, *([4] if block == 0 else []))
+    ]
+    weights = sum(count for count, _ in products) + 2 * sum(channels) + 2048 * 1000 + 1000
+    assert weights == 25_557_032
+    momentum = StoredBytes(weight=4, master=0, gradient=4, gathered=4, optimizer=4)
+    static = model_states(weights, momentum, ZERO_STAGES[0], 1).total
+    kept = 64 * 4 * 2 * sum(outputs for _, outputs in products)
+    assert static / 1e6 == pytest.approx(307, rel=0.01)
+    assert static < kept / 10
