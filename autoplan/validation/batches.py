@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoplan.validation.frameworks import Usage
 from autoplan.validation.mesh import Mesh
 from autoplan.validation.published_runs import PublishedRun
@@ -9,6 +11,7 @@ from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 
 # A rank takes as many sequences at once as give this many tokens, where nothing is stated.
 USUAL_TOKENS = 16384
+ROUNDING = 0.01
 # In a pipeline whose batch is not stated, for every stage.
 FILLING = 4
 
@@ -25,12 +28,24 @@ def batches_of(
     Raises:
         IncompleteRowError: batch sizes that contradict each other.
     """
+    row = _with_counted_batch(row, mesh, assumed)
     microbatch = row.micro_batch or _microbatch(row, mesh, published, assumed)
     microbatches = _microbatches(row, mesh, microbatch, assumed)
     if usage.cuts_rank_batch and mesh.pp > 1 and microbatches == 1 and microbatch % mesh.pp == 0:
         assumed.append(f"micro_batch: the rank's {microbatch} sequences in {mesh.pp} microbatches")
         return microbatch // mesh.pp, mesh.pp
     return microbatch, microbatches
+
+
+def _with_counted_batch(row: MeasuredRow, mesh: Mesh, assumed: list[str]) -> MeasuredRow:
+    """Rounded global batches give way to the product of what makes them up."""
+    if row.global_batch_seqs is None or row.micro_batch is None or row.grad_accum is None:
+        return row
+    counted = row.micro_batch * row.grad_accum * mesh.dp
+    if counted == row.global_batch_seqs or abs(counted / row.global_batch_seqs - 1) > ROUNDING:
+        return row
+    assumed.append(f"global batch: {counted}, where {row.global_batch_seqs} is stated")
+    return replace(row, global_batch_seqs=counted)
 
 
 def _rank_batch(row: MeasuredRow, mesh: Mesh) -> int | None:

@@ -184,7 +184,7 @@ def test_a_network_without_profile_is_said(tmp_path: Path) -> None:
         ({"tp": "7", "dp": ""}, "does not divide 768 GPUs"),
         ({"tp": "", "pp": "", "dp": ""}, "tp and pp not stated for 768 GPUs"),
         ({"grad_accum": "100"}, "is not the global batch 1536"),
-        ({"global_batch_seqs": "1537"}, "does not split over dp 8"),
+        ({"global_batch_seqs": "1601"}, "does not split over dp 8"),
         ({"micro_batch": "", "global_batch_seqs": "", "grad_accum": ""}, "neither micro_batch"),
         ({"heads": "100", "kv_heads": "", "head_dim": ""}, "does not split over 100 heads"),
         ({"heads": "12"}, "12 heads do not split over tp 8"),
@@ -213,6 +213,17 @@ def test_rows_that_cannot_be_priced_say_why(
 ) -> None:
     with pytest.raises(IncompleteRowError, match=re.escape(reason)):
         setup_of(row_of(tmp_path, **changes))
+
+
+def test_a_rounded_global_batch_gives_way_to_its_parts(tmp_path: Path) -> None:
+    """GPT-NeoX-20B: 1538 is stated, 12 ranks x 4 sequences x 32 times are 1536."""
+    row = row_of(
+        tmp_path, n_gpus="96", tp="2", pp="4", dp="12", micro_batch="4", grad_accum="32",
+        global_batch_seqs="1538",
+    )  # fmt: skip
+    configuration = configuration_of(row)
+    assert configuration.setup.global_batch == 1536
+    assert "global batch: 1536, where 1538 is stated" in configuration.assumed
 
 
 def test_the_mesh_follows_from_the_devices(tmp_path: Path) -> None:
