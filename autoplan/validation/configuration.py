@@ -23,6 +23,7 @@ from autoplan.validation.transformer import Transformer
 from autoplan.validation.words import (
     attention_generation_of,
     attention_of,
+    check_task,
     dtype_of,
     quantised,
     recompute_of,
@@ -62,6 +63,7 @@ def configuration_of(row: MeasuredRow) -> Configuration:
     """As ``setup_of``, with what was assumed."""
     if row.faults:
         raise IncompleteRowError(row.faults[0])
+    check_task(row)
     if row.offload.lower() not in ("", "no", "none", "false", "0"):
         raise IncompleteRowError(f"offload {row.offload}: not priced")
     assumed: list[str] = []

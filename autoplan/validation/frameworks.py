@@ -67,9 +67,10 @@ def usage_of(row: MeasuredRow) -> Usage:
 
 
 def _megatron_lm(row: MeasuredRow) -> Usage:
-    """One of three ages of Megatron-LM, by the source's year and the precision and device used."""
+    """One of three ages of Megatron-LM, by the source's year, the model, precision and device."""
     text = f"{row.framework} {row.source} {row.set}".lower()
-    if re.search(r"core|h100|h200|b200|b300", f"{text} {row.gpu.lower()}") or _eight_bit(row):
+    newer = row.arch.lower() in ("llama", "moe") or _eight_bit(row)
+    if newer or re.search(r"core|h100|h200|b200|b300", f"{text} {row.gpu.lower()}"):
         return _megatron_core(row)
     if re.search(r"sc21|2021|2104\.04473", text):
         features = replace(MEGATRON_2021, overlaps_reductions=(row.pp or 1) == 1)

@@ -17,6 +17,7 @@ _DTYPES = (
     (r"tf32|fp32|float32", None),
 )
 _HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
+_TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|lora|adapter|layer|memory")
 _TASKS: tuple[tuple[str, Tuning], ...] = (
     (r"adapter[_ -]?v2", "adapter-v2"),
     (r"adapter", "adapter"),
@@ -99,6 +100,16 @@ def attention_generation_of(row: MeasuredRow, usage: Usage) -> int:
     return usage.framework.attention_generation
 
 
+def check_task(row: MeasuredRow) -> None:
+    """Refuses what is not a step of training a model with its own loss.
+
+    Raises:
+        IncompleteRowError: inference, or training with several models or passes.
+    """
+    if row.task and not _TRAINING.search(row.task.lower()):
+        raise IncompleteRowError(f"task {row.task}: only training is priced")
+
+
 def tuning_of(row: MeasuredRow) -> Tuning:
     """Which weights learn."""
     for pattern, tuning in _TASKS:
@@ -109,4 +120,4 @@ def tuning_of(row: MeasuredRow) -> Tuning:
 
 def quantised(row: MeasuredRow) -> bool:
     """Frozen weights in 4 bits (QLoRA, bitsandbytes)."""
-    return bool(re.search(r"nf4|fp4|4.?bit|qlora", f"{row.precision} {row.task}".lower()))
+    return bool(re.search(r"nf4|bnb|4.?bit|qlora", f"{row.precision} {row.task}".lower()))

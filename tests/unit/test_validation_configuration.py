@@ -191,6 +191,8 @@ def test_a_network_without_profile_is_said(tmp_path: Path) -> None:
         ({"layers": "6"}, "6 layers on 12 stages"),
         ({"vpp": "16"}, "96 layers on 12 x 16 chunks"),
         ({"seq_len": ""}, "seq_len is not stated"),
+        ({"task": "inference"}, "task inference: only training is priced"),
+        ({"task": "DPO"}, "only training is priced"),
         ({"arch": "t5"}, "only gpt, llama and moe"),
         ({"precision": "int7"}, "precision 'int7' is not priced"),
         ({"precision": "fp32"}, "precision 'fp32' is not priced"),
