@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoplan.validation.attention_core import local_heads
-from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
 from autoplan.validation.tensor_parallel import residual_tokens
 from cost_models.memory import routed_tokens
@@ -43,6 +42,11 @@ class Saved:
     nbytes: float
     core: bool = False
     selected: bool = False
+
+
+def activation_bytes(setup: Setup) -> int:
+    """Of one element: 16 bits, also where products have 8, but for runs in fp32."""
+    return 4 if setup.compute_dtype == "float32" else 2
 
 
 def kept_by_layer(setup: Setup) -> float:
@@ -76,7 +80,7 @@ def _kept(setup: Setup) -> tuple[Saved, ...]:
 
 def _block_input(setup: Setup) -> Saved:
     hidden = residual_tokens(setup) * setup.model.hidden
-    return Saved(name="block input", nbytes=ACTIVATION_BYTES * hidden)
+    return Saved(name="block input", nbytes=activation_bytes(setup) * hidden)
 
 
 def _selected(setup: Setup) -> tuple[Saved, ...]:
@@ -96,7 +100,7 @@ def _selected(setup: Setup) -> tuple[Saved, ...]:
     if setup.tp > 1:
         columns += 2 * hidden * residual_tokens(setup) / setup.tokens
     return (
-        Saved(name="products", nbytes=ACTIVATION_BYTES * setup.tokens * columns),
+        Saved(name="products", nbytes=activation_bytes(setup) * setup.tokens * columns),
         *(tensor for tensor in _flash(setup) if tensor.selected),
     )
 
@@ -143,12 +147,12 @@ def _scores(setup: Setup) -> tuple[Saved, ...]:
     tensors = [
         Saved(name="queries, keys", nbytes=_activation(setup, width + kv_width)),
         Saved(name="values", nbytes=_activation(setup, kv_width)),
-        Saved(name="softmax", nbytes=ACTIVATION_BYTES * scores, core=True),
+        Saved(name="softmax", nbytes=activation_bytes(setup) * scores, core=True),
     ]
     if setup.framework.dropout:
         tensors += [
             Saved(name="score dropout mask", nbytes=MASK_BYTES * scores, core=True),
-            Saved(name="score dropout", nbytes=ACTIVATION_BYTES * scores, core=True),
+            Saved(name="score dropout", nbytes=activation_bytes(setup) * scores, core=True),
         ]
     return tuple(tensors)
 
@@ -173,7 +177,7 @@ def _activation_function(setup: Setup, elements: float) -> tuple[Saved, ...]:
     """Inputs of GELU, or of SwiGLU and, where its two operators run apart, what is between."""
     between = setup.model.gated and setup.framework.pointwise == "eager"
     count = (2 if setup.model.gated else 1) + between
-    return (Saved(name="activation inputs", nbytes=count * ACTIVATION_BYTES * elements),)
+    return (Saved(name="activation inputs", nbytes=count * activation_bytes(setup) * elements),)
 
 
 def tokens_of_experts(setup: Setup) -> float:
@@ -193,10 +197,10 @@ def _experts(setup: Setup) -> tuple[Saved, ...]:
     return (
         *_product_input(setup, "router input"),
         Saved(name="router", nbytes=2 * FP32_BYTES * setup.tokens * model.experts),
-        Saved(name="expert inputs", nbytes=ACTIVATION_BYTES * routed * model.hidden),
+        Saved(name="expert inputs", nbytes=activation_bytes(setup) * routed * model.hidden),
         *_activation_function(setup, routed * ffn),
-        Saved(name="activated", nbytes=ACTIVATION_BYTES * routed * ffn),
-        Saved(name="expert outputs", nbytes=ACTIVATION_BYTES * routed * model.hidden),
+        Saved(name="activated", nbytes=activation_bytes(setup) * routed * ffn),
+        Saved(name="expert outputs", nbytes=activation_bytes(setup) * routed * model.hidden),
     )
 
 
@@ -219,11 +223,11 @@ def kept_by_head(setup: Setup) -> float:
 def _norm(setup: Setup, place: str) -> tuple[Saved, ...]:
     elements = residual_tokens(setup) * setup.model.hidden
     if setup.model.biases or setup.framework.pointwise != "eager":
-        return (Saved(name=f"{place} norm input", nbytes=ACTIVATION_BYTES * elements),)
+        return (Saved(name=f"{place} norm input", nbytes=activation_bytes(setup) * elements),)
     if setup.tuning == "all":
-        kept = FP32_BYTES + ACTIVATION_BYTES
+        kept = FP32_BYTES + activation_bytes(setup)
     else:
-        kept = ACTIVATION_BYTES * (2 if setup.tuning == "adapter-v2" else 1)
+        kept = activation_bytes(setup) * (2 if setup.tuning == "adapter-v2" else 1)
     return (Saved(name=f"{place} norm", nbytes=kept * elements),)
 
 
@@ -240,7 +244,7 @@ def _product_input(
     elements = tokens * (width or setup.model.hidden)
     if setup.tuning != "all" and not setup.quantised:
         return ()
-    element_bytes = 1 if _keeps_8_bit(setup) else ACTIVATION_BYTES
+    element_bytes = 1 if _keeps_8_bit(setup) else activation_bytes(setup)
     return (Saved(name=name, nbytes=element_bytes * elements),)
 
 
@@ -258,7 +262,7 @@ def _adapter(setup: Setup, width: int) -> tuple[Saved, ...]:
         return ()
     joint = Saved(name="joint product", nbytes=_activation(setup, 2 * width))
     if setup.tuning == "lora":
-        dropped = (ACTIVATION_BYTES + MASK_BYTES) * setup.tokens * setup.model.hidden
+        dropped = (activation_bytes(setup) + MASK_BYTES) * setup.tokens * setup.model.hidden
         updates = _activation(setup, 2 * width)
         return (joint, Saved(name="low-rank updates", nbytes=dropped + updates))
     return (joint, Saved(name="adapted context", nbytes=_activation(setup, width)))
@@ -279,4 +283,4 @@ def _hidden_dropout(setup: Setup, place: str) -> tuple[Saved, ...]:
 
 
 def _activation(setup: Setup, width: int) -> float:
-    return ACTIVATION_BYTES * setup.tokens * width
+    return activation_bytes(setup) * setup.tokens * width

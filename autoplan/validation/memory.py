@@ -12,10 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoplan.validation import allocator, transients
-from autoplan.validation.activations import kept_by_embedding, kept_by_head, kept_by_layer
+from autoplan.validation.activations import (
+    activation_bytes,
+    kept_by_embedding,
+    kept_by_head,
+    kept_by_layer,
+)
 from autoplan.validation.gathers import gathered_in_flight, message_buffers
 from autoplan.validation.held_states import held_states, updated_weights
-from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, chunks
 from autoplan.validation.tensor_parallel import residual_tokens
@@ -100,7 +104,7 @@ def _backward(setup: Setup, held: tuple[Chunk, ...], kept: float) -> Moment:
 
 def _boundary_bytes(setup: Setup) -> float:
     """What one stage sends to the next for one microbatch."""
-    return ACTIVATION_BYTES * residual_tokens(setup) * setup.model.hidden
+    return activation_bytes(setup) * residual_tokens(setup) * setup.model.hidden
 
 
 def _returned_logits(setup: Setup) -> float:

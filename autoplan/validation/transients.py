@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from autoplan.validation.activations import FP32_BYTES, recomputed_by_layer, tokens_of_experts
+from autoplan.validation.activations import (
+    FP32_BYTES,
+    activation_bytes,
+    recomputed_by_layer,
+    tokens_of_experts,
+)
 from autoplan.validation.attention_core import local_heads
-from autoplan.validation.passes import ACTIVATION_BYTES
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, weights_of
 
@@ -20,7 +24,7 @@ def loss_bytes(setup: Setup) -> float:
     probabilities and turn them into the gradient in place, beside the logits.
     """
     if setup.framework.pointwise == "fused":
-        return _logits(setup) * (FP32_BYTES + ACTIVATION_BYTES)
+        return _logits(setup) * (FP32_BYTES + activation_bytes(setup))
     framework = setup.framework
     element_bytes = framework.master_bytes or framework.weight_bytes
     return _logits(setup) * element_bytes * (4 if setup.tp > 1 else 3)
@@ -28,7 +32,7 @@ def loss_bytes(setup: Setup) -> float:
 
 def logits_bytes(setup: Setup) -> float:
     """Logits of one microbatch on one rank in the compute precision."""
-    return ACTIVATION_BYTES * _logits(setup)
+    return activation_bytes(setup) * _logits(setup)
 
 
 def layer_forward_bytes(setup: Setup) -> float:
@@ -39,7 +43,7 @@ def layer_forward_bytes(setup: Setup) -> float:
     elif setup.recompute != "block":
         wide = 0.0
     return max(
-        _around_products(setup) + ACTIVATION_BYTES * wide,
+        _around_products(setup) + activation_bytes(setup) * wide,
         _around_products(setup) / 2 + _gathered_keys(setup),
     )
 
@@ -51,9 +55,9 @@ def layer_backward_bytes(setup: Setup) -> float:
     to be reduced or added to the kept ones.
     """
     wide = (3 if setup.model.gated else 2) * _ffn_elements(setup)
-    activations = _around_products(setup) + ACTIVATION_BYTES * wide
-    gathered = _gathered_keys(setup) * (1 + FP32_BYTES / ACTIVATION_BYTES / setup.cp)
-    weights = ACTIVATION_BYTES * _waiting_gradients(setup)
+    activations = _around_products(setup) + activation_bytes(setup) * wide
+    gathered = _gathered_keys(setup) * (1 + FP32_BYTES / activation_bytes(setup) / setup.cp)
+    weights = activation_bytes(setup) * _waiting_gradients(setup)
     return recomputed_by_layer(setup) + max(activations, gathered) + weights
 
 
@@ -84,7 +88,7 @@ def _around_products(setup: Setup) -> float:
         copies += setup.microbatch > 1
         if setup.framework.overlaps_tensor_parallel:
             copies -= 2 * (1 - 1 / setup.tp)
-    return ACTIVATION_BYTES * setup.tokens * setup.model.hidden * copies
+    return activation_bytes(setup) * setup.tokens * setup.model.hidden * copies
 
 
 def _gathered_keys(setup: Setup) -> float:
@@ -94,7 +98,7 @@ def _gathered_keys(setup: Setup) -> float:
     heads, kv_heads = local_heads(setup)
     repeated = heads if setup.framework.pointwise != "fused" else kv_heads
     width = 2 * repeated * setup.model.head_dim
-    return ACTIVATION_BYTES * setup.tokens * setup.cp * width
+    return activation_bytes(setup) * setup.tokens * setup.cp * width
 
 
 def _logits(setup: Setup) -> float:

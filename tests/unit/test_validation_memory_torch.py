@@ -110,6 +110,13 @@ def test_eager_llama_block_keeps_what_the_list_says():
     assert kept.nbytes - row_sums == without_row_sums(run_of(FSDP2))
 
 
+def test_runs_in_fp32_keep_twice_the_bytes_of_products():
+    half, single = (run_of(MEGATRON, compute_dtype=dtype) for dtype in ("bfloat16", "float32"))
+    row_sums, masks = 4 * BATCH * LENGTH * HEADS, 2 * BATCH * LENGTH * HIDDEN
+    fixed = row_sums + masks
+    assert kept_by_layer(single) - fixed == 2 * (kept_by_layer(half) - fixed)
+
+
 def test_recomputed_blocks_keep_their_input():
     block = Llama()
     with Kept(block.constants) as kept:
