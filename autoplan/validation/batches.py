@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autoplan.validation.frameworks import Usage
 from autoplan.validation.mesh import Mesh
+from autoplan.validation.pipelines import stated_chunks
 from autoplan.validation.published_runs import PublishedRun
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 
@@ -31,9 +32,10 @@ def batches_of(
     row = _with_counted_batch(row, mesh, assumed)
     microbatch = row.micro_batch or _microbatch(row, mesh, published, assumed)
     microbatches = _microbatches(row, mesh, microbatch, assumed)
-    if usage.cuts_rank_batch and mesh.pp > 1 and microbatches == 1 and microbatch % mesh.pp == 0:
-        assumed.append(f"micro_batch: the rank's {microbatch} sequences in {mesh.pp} microbatches")
-        return microbatch // mesh.pp, mesh.pp
+    stages = mesh.pp * (stated_chunks(row) or 1)
+    if usage.cuts_rank_batch and mesh.pp > 1 and microbatches == 1 and microbatch % stages == 0:
+        assumed.append(f"micro_batch: the rank's {microbatch} sequences in {stages} microbatches")
+        return microbatch // stages, stages
     return microbatch, microbatches
 
 

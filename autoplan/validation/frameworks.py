@@ -37,7 +37,7 @@ class Usage:
         splits_sequence: sequence parallelism goes with tensor parallelism.
         interleaves: pipelines run one layer a model chunk.
         cuts_rank_batch: with a pipeline, the stated microbatch is the rank's batch, cut into as
-            many microbatches as there are stages (torchtitan until 2025).
+            many microbatches as the pipeline has stages (torchtitan until 2025).
         vocab_multiple: the vocabulary is padded to a multiple of this, times ``tp``.
         known: False where the name was not recognised.
     """
@@ -72,7 +72,7 @@ def _megatron_lm(row: MeasuredRow) -> Usage:
     newer = row.arch.lower() in ("llama", "moe") or _eight_bit(row)
     if newer or re.search(r"core|h100|h200|b200|b300", f"{text} {row.gpu.lower()}"):
         return _megatron_core(row)
-    if re.search(r"sc21|2021|2104\.04473", text):
+    if _of_2021(row):
         features = replace(MEGATRON_2021, overlaps_reductions=(row.pp or 1) == 1)
         return replace(_MEGATRON_USAGE, framework=features)
     return _MEGATRON_USAGE
@@ -97,6 +97,12 @@ def _nemo(row: MeasuredRow) -> Usage:
     return replace(_megatron_core(row), framework=NEMO)
 
 
+def _of_2021(row: MeasuredRow) -> bool:
+    """Published by Narayanan et al. 2021."""
+    text = f"{row.framework} {row.source} {row.set}".lower()
+    return bool(re.search(r"sc21|2021|2104\.04473", text))
+
+
 def _deepspeed(row: MeasuredRow) -> Usage:
     zero = row.zero
     if zero is None:
@@ -104,6 +110,8 @@ def _deepspeed(row: MeasuredRow) -> Usage:
     features = DEEPSPEED_ZERO if zero == 3 else DEEPSPEED
     if zero <= 1 and row.precision.lower().startswith("bf16"):
         features = replace(features, gradient_bytes=4, reduced_bytes=4)
+    if zero == 3 and _of_2021(row):
+        features = replace(features, gathers_in_one_ring=True)
     attention = "scores" if row.arch.lower() in ("", "gpt") else "flash"
     return replace(_MEGATRON_USAGE, framework=features, zero=zero, attention=attention)
 

@@ -11,6 +11,13 @@ from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from cost_models.schedules import ScheduleName
 
 
+def stated_chunks(row: MeasuredRow) -> int | None:
+    """Model chunks of a rank as the row tells; two where it says no more than "interleaved"."""
+    if row.vpp is None and "interleaved" in f"{row.framework} {row.notes}".lower():
+        return 2
+    return row.vpp
+
+
 def virtual_stages_of(
     row: MeasuredRow,
     layers: int,
@@ -27,10 +34,13 @@ def virtual_stages_of(
     """
     if mesh.pp == 1:
         return 1
-    if row.vpp is not None:
-        if row.vpp * mesh.pp > layers:
-            raise IncompleteRowError(f"{layers} layers on {mesh.pp} x {row.vpp} chunks")
-        return row.vpp
+    stated = stated_chunks(row)
+    if stated is not None:
+        if stated * mesh.pp > layers:
+            raise IncompleteRowError(f"{layers} layers on {mesh.pp} x {stated} chunks")
+        if row.vpp is None:
+            assumed.append(f"vpp: {stated}, the least that interleaves")
+        return stated
     per_rank = layers // mesh.pp
     if published is not None:
         chunk = published.chunk_layers

@@ -64,8 +64,10 @@ def test_what_a_script_states_fills_what_a_table_leaves_out() -> None:
 
 
 def test_torchtitan_cuts_a_ranks_batch_into_as_many_microbatches_as_stages() -> None:
-    setup = setup_of(ROWS["tt-t5-1"])
-    assert (setup.microbatch, setup.microbatches, setup.global_batch) == (4, 8, 256)
+    plain, interleaved = setup_of(ROWS["tt-t5-1"]), setup_of(ROWS["tt-t5-2"])
+    assert (plain.microbatch, plain.microbatches, plain.global_batch) == (4, 8, 256)
+    assert (interleaved.microbatch, interleaved.microbatches) == (2, 16)
+    assert (plain.virtual_stages, interleaved.virtual_stages) == (1, 2)
 
 
 @pytest.mark.parametrize(
