@@ -3,6 +3,7 @@
 - Every pass: ZeRO 2 and 3 without a pipeline gather each layer's weights before its forward (3:
   before its backward too) and scatter its gradients after its backward, each beside the compute of
   a neighbouring layer. The first gather and the last scatter have nothing to run beside.
+  In one ring, nothing runs beside: ``TENSORS`` weights a layer go around all ranks one by one.
 - Once a step: gradients are summed (ZeRO 0) or scattered, and updated weights gathered. Where the
   framework overlaps, in buckets beside the last microbatch's backward and the first one's forward;
   else after the last backward. Pipelines with ZeRO 2 and 3 also keep weights gathered and gradients
@@ -18,6 +19,10 @@ from autoplan.validation.stages import Chunk
 from cost_models.overlap import exposed_s
 
 BUCKETS = 8
+TENSORS = 4
+# Fitted on the only published runs of DeepSpeed's ZeRO 3 of 2021 (Narayanan et al. 2021, table 2).
+RING_STEP_S = 15e-6
+RING_ADAPTERS = 1.64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +55,8 @@ def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exch
 
 
 def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
+    if clock.setup.framework.gathers_in_one_ring:
+        return _one_ring(clock, chunk, weights)
     framework, efficiency = clock.setup.framework, clock.cluster.overlap_efficiency
     units = chunk.layers + 1
     unit = weights / units
@@ -61,6 +68,19 @@ def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> E
         backward_s=scatter_s
         + units * exposed_s(again_s + scatter_s, beside.layer_backward_s, efficiency),
     )
+
+
+def _one_ring(clock: Clock, chunk: Chunk, weights: float) -> Exchange:
+    framework, ranks = clock.setup.framework, clock.setup.dp * clock.setup.cp
+    rate = RING_ADAPTERS * clock.cluster.inter_node.bytes_per_s
+
+    def around_s(element_bytes: int) -> float:
+        steps_s = (ranks - 1) * TENSORS * chunk.layers * RING_STEP_S
+        return steps_s + (ranks - 1) / ranks * weights * element_bytes / rate
+
+    gathered_s, scattered_s = around_s(framework.gathered_bytes), around_s(framework.reduced_bytes)
+    again_s = gathered_s if clock.setup.zero == 3 else 0.0
+    return Exchange(forward_s=gathered_s, backward_s=again_s + scattered_s)
 
 
 def _once(clock: Clock, weights: float, beside: Beside) -> Exchange:

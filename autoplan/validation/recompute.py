@@ -1,9 +1,9 @@
 """Which kernels and messages of the forward run a second time within the backward.
 
-``block`` keeps a layer's input and runs the layer again; where the framework stops early, except for
-its last product and what follows it: their results are not needed. ``attention`` runs the attention core again (Korthikanti
-et al. 2022, section 5). ``operators`` keeps attention and every second product (torchtitan's
-selective policy) and runs the rest again.
+``block`` keeps a layer's input and runs the layer again; where the framework stops early, except
+for its last product and what follows it: their results are not needed. ``attention`` runs the
+attention core again (Korthikanti et al. 2022, section 5). ``operators`` keeps attention and every
+second product (torchtitan's selective policy) and runs the rest again.
 """
 
 from __future__ import annotations

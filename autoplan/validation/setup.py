@@ -40,6 +40,8 @@ class Framework:
         gathers_p2p: pipeline messages are split over the tensor-parallel ranks and gathered again.
         stops_recompute_early: a recomputed block ends with the last tensor that its backward needs,
             before its last product (torch.utils.checkpoint, not reentrant, since 2.1).
+        gathers_in_one_ring: ZeRO 3 sends tensor after tensor around one ring of all ranks, between
+            the layers (DeepSpeed of 2021).
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         host_s: what the host needs to start one kernel, the framework's own Python included.
@@ -61,6 +63,7 @@ class Framework:
     gathers_p2p: bool
     overlaps_input_gradients: bool = True
     stops_recompute_early: bool = False
+    gathers_in_one_ring: bool = False
     fuses_optimizer: bool = True
     attention_generation: int = 2
     host_s: float = 20e-6
