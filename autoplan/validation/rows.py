@@ -145,7 +145,7 @@ def read_rows(path: Path) -> Measurements:
     """
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [_one_line(name) for name in next(reader, [])]
         _check_header(path, header)
         rows = tuple(
             _row(dict(zip(header, cells, strict=True)), reader.line_num)
@@ -200,7 +200,7 @@ def _checked(
 
 
 def _row(cells: Mapping[str, str], line: int) -> MeasuredRow:
-    values: dict[str, Any] = {name: " ".join(cells.get(name, "").split()) for name in _TEXTS}
+    values: dict[str, Any] = {name: _one_line(cells.get(name, "")) for name in _TEXTS}
     faults: list[str] = []
     for column, parse in _PARSERS.items():
         cell = cells.get(column, "")
@@ -215,6 +215,11 @@ def _row(cells: Mapping[str, str], line: int) -> MeasuredRow:
     words = cells.get("seq_len", "").lower()
     varies = "variable" in words or "longest" in words
     return MeasuredRow(line=line, seq_varies=varies, faults=tuple(faults), **values)
+
+
+def _one_line(text: str) -> str:
+    """Without anything that would move a terminal's cursor."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _notes(header: list[str], rows: tuple[MeasuredRow, ...]) -> Iterable[str]:

@@ -182,6 +182,12 @@ def test_a_byte_order_mark_and_empty_lines_do_no_harm(tmp_path: Path) -> None:
     assert [row.id for row in read_rows(path).rows] == ["run-1", "run-2"]
 
 
+def test_texts_cannot_move_a_terminals_cursor(tmp_path: Path) -> None:
+    row = row_of(tmp_path, model="GPT\x1b[2J 1T\nx", tp="\x1b[2Jeight")
+    assert row.model == "GPT [2J 1T x"
+    assert all(fault.isprintable() for fault in row.faults)
+
+
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasurementsError, match="directory"):
         read_rows(tmp_path)
