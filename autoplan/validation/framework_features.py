@@ -17,7 +17,8 @@ Features are those of documentation and source, never of one paper's figures:
   stage 3).
 - torchtitan: FSDP2 with fp32 shards, bf16 gathers, fp32 reductions; foreach AdamW.
 - Composer with FSDP1: ``DEFAULT`` gathers in 16 bits and reduces in 32, ``PURE`` both in 16; its
-  models pinned FlashAttention 1.0 (llm-foundry's ffn layers name 1.0.6).
+  models have ``low_precision_layernorm`` and ``fused_crossentropy`` by default and pinned
+  FlashAttention 1.0 (llm-foundry's ffn layers name 1.0.6).
 - The flash-attention repository's ``training``: Lightning with autocast,
   ``ZeroRedundancyOptimizer``, the first FlashAttention.
 - litgpt and torchtune: everything in bf16.
@@ -94,7 +95,9 @@ PYTORCH = Framework(
     fuses_optimizer=False,
 )
 TORCHTITAN = replace(PYTORCH, name="torchtitan", gathered_bytes=2)
-COMPOSER = replace(PYTORCH, name="Composer FSDP", gathered_bytes=2, attention_generation=1)
+COMPOSER = replace(
+    PYTORCH, name="Composer FSDP", gathered_bytes=2, pointwise="fused", attention_generation=1
+)
 FLASH_ATTENTION = replace(
     PYTORCH,
     name="flash-attention repository",
