@@ -44,6 +44,8 @@ TOLERANCE = RELATIVE_GAP
 
 # A degree that lost is looked at until it has a plan, and once more if it had one already.
 MOST_RUNNER_UP_TRIES = 5
+# Nor need it be proven that its plan is the best of the degree.
+_RUNNER_UP_GAP = 0.2
 
 # Memory falls almost in a straight line with the recomputed blocks; after so many guesses along it
 # the range is halved.
@@ -133,7 +135,7 @@ class BestFirst:
                 break
             question = min(waiting)
             self._open.remove(question)
-            self._answer(question)
+            self._answer(question, gap=_RUNNER_UP_GAP)
         return self.by_tp.get(tp)
 
     @property
@@ -196,7 +198,7 @@ class BestFirst:
         self._serial += 1
         heapq.heappush(self._open, _Question(bound_s, self._serial, about))
 
-    def _answer(self, question: _Question) -> None:
+    def _answer(self, question: _Question, gap: float = RELATIVE_GAP) -> None:
         about = question.about
         if isinstance(about, int):
             self._degree(about)
@@ -205,7 +207,7 @@ class BestFirst:
         elif isinstance(about, Candidate):
             self._candidate(about)
         else:
-            self._range(about)
+            self._range(about, gap)
 
     def _largest(self, tp: int) -> Candidate:
         members = (candidate for candidate in self.candidates if candidate.tp == tp)
@@ -333,10 +335,11 @@ class BestFirst:
         count = below.count + math.ceil(share * (above.count - below.count))
         return min(max(count, below.count + 1), above.count - 1)
 
-    def _range(self, asked: _Range) -> None:
+    def _range(self, asked: _Range, gap: float) -> None:
         candidate, order = asked.candidate, self.order(asked.candidate)
         fewest, most = order.of(asked.fewest), order.of(asked.most)
-        solution = solve(self.pricing.problem(candidate, fewest, most))
+        problem = self.pricing.problem(candidate, fewest, most)
+        solution = solve(problem, relative_gap=gap, below_s=self.best_s)
         if solution is None:
             return
         self.offer(self._repaired(candidate, solution, asked.fewest, asked.most))
