@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,6 +38,9 @@ def same(first: Any, second: Any) -> bool:
         return list(first) == list(second) and all(same(first[k], second[k]) for k in first)
     if isinstance(first, (set, frozenset)):
         return first == second
+    if type(first) is partial:
+        parts = (first.func, first.args, first.keywords, vars(first))
+        return same(parts, (second.func, second.args, second.keywords, vars(second)))
     return False
 
 

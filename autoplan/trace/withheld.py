@@ -2,9 +2,10 @@
 
 The time of ``torch.export`` follows the number of parameters that it lifts to inputs, not the
 number of operators, and a block that stands for an earlier one needs none of its own. So they are
-withheld from all members of a group but the first and the last, which are traced. A forward that
-reads a withheld parameter after all, from inside the block or from anywhere else, is noticed: the
-group is given up here, and exported again with all its parameters.
+withheld from all members of a group but the last, which is traced, and the first two, since the
+first is often fed otherwise than the rest. A forward that reads a withheld parameter after all,
+from inside the block or from anywhere else, is noticed: the group is given up here, and exported
+again with all its parameters.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from autoplan.trace.repeat_errors import WithheldError
 from autoplan.trace.repeat_groups import Group
 from autoplan.trace.repeat_ops import BLOCK
 from autoplan.trace.torch_private import fake_like
+
+_INNER = slice(2, -1)
 
 
 @dataclass(slots=True)
@@ -118,7 +121,7 @@ class WithheldParameters:
         for group in groups:
             if group.name in given_up or not _stand_alone(group, owners, uses):
                 continue
-            for path, module in group.members[1:-1]:
+            for path, module in group.members[_INNER]:
                 parameters = dict(module.named_parameters(prefix=path))
                 self._members[path] = _Member(group.name, module, parameters)
 
@@ -208,7 +211,7 @@ class WithheldParameters:
 
 def _stand_alone(group: Group, owners: Mapping[int, int], uses: Mapping[int, int]) -> bool:
     """Whether no inner member shares a part or a parameter with anything."""
-    inner: Sequence[nn.Module] = [module for _, module in group.members[1:-1]]
+    inner: Sequence[nn.Module] = [module for _, module in group.members[_INNER]]
     return all(
         owners[id(part)] == 1
         and all(tensor is None or uses[id(tensor)] == 1 for tensor in part._parameters.values())

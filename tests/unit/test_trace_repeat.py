@@ -1,6 +1,7 @@
 """Blocks traced once and copied, against the trace of the whole model."""
 
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,10 @@ from autoplan.trace.repeat_memo import BlockMemo
 from tests.unit import trace_models as models
 
 
+def approximation(index):
+    return "tanh" if index < 3 else "none"
+
+
 class Layer(nn.Module):
     """A residual block whose ``mode`` makes equal looking instances behave differently."""
 
@@ -25,9 +30,12 @@ class Layer(nn.Module):
         self.index, self.mode, self.chain = index, mode, [chain]
         self.up, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
         self.dropout = nn.Dropout(0.1)
+        self.activation = partial(
+            F.gelu, approximate="tanh" if mode != "partial" else approximation(index)
+        )
 
     def forward(self, x, extra=None):
-        h = self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
+        h = self.dropout(self.down(self.activation(self.up(self.norm(x)))))
         if self.mode == "control" and self.index % 3 == 0:
             h = torch.tanh(h)
         if self.mode == "scale":
@@ -108,7 +116,7 @@ class Chain(nn.Module):
 MODES = [
     "plain", "tied", "dropout", "hook", "eval", "frozen", "control", "scale", "collects", "writes",
     "mutates", "captures", "constant", "tensor", "flag", "no_grad", "repeats", "two results",
-    "detaches", "outer residual", "batch mean",
+    "detaches", "outer residual", "batch mean", "partial",
 ]  # fmt: skip
 
 
@@ -151,13 +159,16 @@ def _subject(model, example):
     return _Subject(model, inputs, None, None)
 
 
-@pytest.mark.parametrize(("mode", "traced", "stubs"), [("plain", 3, 3), ("scale", 6, 0)])
-def test_equal_blocks_are_traced_twice(mode, traced, stubs):
+@pytest.mark.parametrize(
+    ("mode", "in_full", "traced", "stubs"),
+    [("plain", (), 3, 3), ("scale", ("model.layers.0",), 6, 0)],
+)
+def test_equal_blocks_are_traced_twice(mode, in_full, traced, stubs):
     """The first, whose input needs no gradient, the second, and the witness; with an attribute
     that is read, as many as it has values."""
     subject = _subject(Chain(mode), (torch.randn(4, 3, 8),))
     program = subject.program()
-    memo = BlockMemo(program, (), ("model.layers.0",))
+    memo = BlockMemo(program, (), in_full)
     with memo.active():
         graph = export_loss(program, subject.tensors(2)).graph
     assert len(memo.traced) == traced
@@ -240,14 +251,14 @@ def test_parameters_that_blocks_return_are_in_the_graph():
     assert capture(Model(), example) == capture(Model(), example, fold=False)
 
 
-def test_export_sees_the_parameters_of_the_first_and_the_last_block():
+def test_export_sees_the_parameters_of_the_first_two_and_the_last_block():
     subject = _subject(Watched("nobody"), (torch.randn(4, 3, 8),))
     program = subject.program()
     memo = BlockMemo(program, (), ())
     with memo.active():
         exported = export_loss(program, subject.tensors(2))
     assert len(memo.traced) == 2
-    assert len(exported.graph_signature.parameters) == 2 + 2 * 6
+    assert len(exported.graph_signature.parameters) == 2 + 3 * 6
     memo.withheld.put_back(exported)
     names = [name for name, _ in program.named_parameters()]
     assert list(exported.graph_signature.parameters) == names
