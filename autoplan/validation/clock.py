@@ -9,7 +9,7 @@ from autoplan.validation.passes import Axis, Message, Pass
 from autoplan.validation.setup import Setup
 from cost_models.collectives import CollectiveKind, collective_s
 from cost_models.compute import kernel_s
-from cost_models.overlap import exposed_s
+from cost_models.overlap import tensor_parallel_s
 from cost_models.work import Streaming, Work
 from hardware_profiles.spec import ClusterSpec
 
@@ -57,10 +57,12 @@ class Clock:
             beside_s: seconds of other kernels to hide under; None: the pass's own.
         """
         compute_s = self.kernels_s(work.kernels)
-        shown_s = sum(self.message_s(each) for each in work.messages if not each.beside)
-        hidden_s = sum(self.message_s(each) for each in work.messages if each.beside)
-        cover_s = compute_s if beside_s is None else beside_s
-        shown_s += exposed_s(hidden_s, cover_s, self.cluster.overlap_efficiency)
+        shown_s = tensor_parallel_s(
+            sum(self.message_s(each) for each in work.messages if not each.beside),
+            sum(self.message_s(each) for each in work.messages if each.beside),
+            compute_s if beside_s is None else beside_s,
+            self.cluster.overlap_efficiency,
+        )
         return Spent(compute_s=max(compute_s, self._host_s(work) - shown_s), exposed_comm_s=shown_s)
 
     def _host_s(self, work: Pass) -> float:

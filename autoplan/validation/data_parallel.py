@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from autoplan.validation.clock import Clock
 from autoplan.validation.stages import Chunk
-from cost_models.overlap import exposed_s
+from cost_models.overlap import bucketed_s, prefetched_s
 
 BUCKETS = 8
 TENSORS = 4
@@ -64,9 +64,10 @@ def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> E
     scatter_s = clock.data_parallel_s("reduce_scatter", unit * framework.reduced_bytes)
     again_s = gather_s if clock.setup.zero == 3 else 0.0
     return Exchange(
-        forward_s=gather_s + units * exposed_s(gather_s, beside.layer_forward_s, efficiency),
-        backward_s=scatter_s
-        + units * exposed_s(again_s + scatter_s, beside.layer_backward_s, efficiency),
+        forward_s=prefetched_s(gather_s, gather_s, beside.layer_forward_s, units, efficiency),
+        backward_s=prefetched_s(
+            scatter_s, again_s + scatter_s, beside.layer_backward_s, units, efficiency
+        ),
     )
 
 
@@ -98,8 +99,6 @@ def _once(clock: Clock, weights: float, beside: Beside) -> Exchange:
 
 
 def _shown(clock: Clock, message_s: float, beside_s: float, overlaps: bool) -> float:
-    """The last bucket of gradients (the first of weights) always shows."""
     if not overlaps:
         return message_s
-    bucket_s = message_s / BUCKETS
-    return bucket_s + exposed_s(message_s - bucket_s, beside_s, clock.cluster.overlap_efficiency)
+    return bucketed_s(message_s, beside_s, BUCKETS, clock.cluster.overlap_efficiency)
