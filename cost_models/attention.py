@@ -24,14 +24,14 @@ RAMP_S = 2e-6
 HEAD_DIM_STEP = 32
 SOFTMAX_S = 32e-12  # of a multiprocessor for one score; 16 exponentials a clock take 36e-12
 BACKWARD_SOFTMAX_S = 55e-12
-GENERATION_SHARE = 0.55  # "about 2x" (FlashAttention-2), "1.5 to 2x" (FlashAttention-3, abstract)
+GENERATION_SHARE = 0.6  # "about 2x" (FlashAttention-2), "1.5 to 2x" (FlashAttention-3, abstracts)
 CAUSAL_EFFICIENCY = 0.95  # masks are evaluated, and the tiles are unequal
 STATED_HEAD_DIM = 128  # the profiles' efficiencies are this one's; wider heads are no better
 
 
 def attention_s(work: FlashAttention, device: DeviceSpec) -> float:
     """Seconds of the kernel (the backward: its three kernels), without their starts."""
-    return _newest_s(work, device) / _generation_share(work, device)
+    return _newest_s(work, device) / (_generation_share(work, device) * work.rate_share)
 
 
 def _generation_share(work: FlashAttention, device: DeviceSpec) -> float:

@@ -44,6 +44,7 @@ class FlashAttention:
         causal: half of the scores are skipped.
         backward: the gradient kernel (five products for the forward's two).
         generation: of the kernel: FlashAttention 1, 2 or 3; None: the newest that the device runs.
+        rate_share: of that kernel's rate, what is reached.
     """
 
     batch: int
@@ -57,6 +58,7 @@ class FlashAttention:
     causal: bool
     backward: bool = False
     generation: int | None = None
+    rate_share: float = 1.0
 
     @property
     def flops(self) -> float:

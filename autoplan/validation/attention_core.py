@@ -40,6 +40,7 @@ def local_heads(setup: Setup) -> tuple[int, int]:
 
 def _flash(setup: Setup) -> Part:
     heads, kv_heads = local_heads(setup)
+    share = setup.framework.split_attention_share if setup.cp > 1 else 1.0
 
     def kernel(backward: bool) -> Pass:
         return Pass(
@@ -56,6 +57,7 @@ def _flash(setup: Setup) -> Part:
                     causal=True,
                     backward=backward,
                     generation=setup.framework.attention_generation,
+                    rate_share=share,
                 ),
             )
         )

@@ -1,4 +1,4 @@
-"""Microbatches of a row: stated, or from the global batch, or the framework's usual choice."""
+"""Microbatches of a row: as stated, or every one that its global batch allows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import replace
 from autoplan.validation.frameworks import Usage
 from autoplan.validation.mesh import Mesh
 from autoplan.validation.pipelines import stated_chunks
-from autoplan.validation.published_runs import PublishedRun
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 
-# A rank takes as many sequences at once as give this many tokens, where nothing is stated.
-USUAL_TOKENS = 16384
+LARGEST = 64  # sequences of a microbatch that is not stated
 ROUNDING = 0.01
 # In a pipeline whose batch is not stated, for every stage.
 FILLING = 4
@@ -21,22 +19,25 @@ def batches_of(
     row: MeasuredRow,
     mesh: Mesh,
     usage: Usage,
-    published: PublishedRun | None,
     assumed: list[str],
-) -> tuple[int, int]:
+) -> list[tuple[int, int]]:
     """Sequences of one microbatch, and microbatches of one rank in a step.
+
+    Several where the row leaves them open.
 
     Raises:
         IncompleteRowError: batch sizes that contradict each other.
     """
     row = _with_counted_batch(row, mesh, assumed)
-    microbatch = row.micro_batch or _microbatch(row, mesh, published, assumed)
+    if row.micro_batch is None:
+        return _open_batches(row, mesh)
+    microbatch = row.micro_batch
     microbatches = _microbatches(row, mesh, microbatch, assumed)
     stages = mesh.pp * (stated_chunks(row) or 1)
     if usage.cuts_rank_batch and mesh.pp > 1 and microbatches == 1 and microbatch % stages == 0:
         assumed.append(f"micro_batch: the rank's {microbatch} sequences in {stages} microbatches")
-        return microbatch // stages, stages
-    return microbatch, microbatches
+        return [(microbatch // stages, stages)]
+    return [(microbatch, microbatches)]
 
 
 def _with_counted_batch(row: MeasuredRow, mesh: Mesh, assumed: list[str]) -> MeasuredRow:
@@ -60,21 +61,18 @@ def _rank_batch(row: MeasuredRow, mesh: Mesh) -> int | None:
     return row.global_batch_seqs // mesh.dp
 
 
-def _microbatch(
-    row: MeasuredRow, mesh: Mesh, published: PublishedRun | None, assumed: list[str]
-) -> int:
+def _open_batches(row: MeasuredRow, mesh: Mesh) -> list[tuple[int, int]]:
+    """Every division of the rank's batch, or the one that accumulation tells."""
     rank_batch = _rank_batch(row, mesh)
     if rank_batch is None:
         raise IncompleteRowError("neither micro_batch nor global_batch_seqs is stated")
     if row.grad_accum is not None and rank_batch % row.grad_accum == 0:
-        return rank_batch // row.grad_accum
-    if published is not None:
-        assumed.append(f"micro_batch: {published.microbatch}, as in {published.script}")
-        return published.microbatch
-    most = 1 if mesh.pp > 1 else max(1, USUAL_TOKENS // (row.seq_len or USUAL_TOKENS))
-    microbatch = max(size for size in range(1, most + 1) if rank_batch % size == 0)
-    assumed.append(f"micro_batch: {microbatch}")
-    return microbatch
+        return [(rank_batch // row.grad_accum, row.grad_accum)]
+    return [
+        (size, rank_batch // size)
+        for size in range(1, min(rank_batch, LARGEST) + 1)
+        if rank_batch % size == 0
+    ]
 
 
 def _microbatches(row: MeasuredRow, mesh: Mesh, microbatch: int, assumed: list[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autoplan.validation.held_states import shards_of
 from autoplan.validation.passes import Axis, Message, Pass
 from autoplan.validation.setup import Setup
 from cost_models.collectives import CollectiveKind, collective_s
@@ -83,6 +84,15 @@ class Clock:
         """Over all ranks with the same weights: ``cp`` and ``dp`` together."""
         setup = self.setup
         return self._group_s(kind, nbytes, setup.dp * setup.cp, setup.tp)
+
+    def sharded_s(self, kind: CollectiveKind, nbytes: float) -> float:
+        """Over the ranks that share states: neighbours among those with the same weights."""
+        return self._group_s(kind, nbytes, shards_of(self.setup), self.setup.tp)
+
+    def replicated_s(self, kind: CollectiveKind, nbytes: float) -> float:
+        """Over the ranks that hold the same shard, one in each replica."""
+        setup = self.setup
+        return self._group_s(kind, nbytes, setup.replicas, setup.tp * shards_of(setup))
 
     def stage_send_s(self) -> float:
         """One microbatch's activations from a stage to the next one's ranks."""

@@ -15,7 +15,6 @@ from autoplan.validation.clusters import cluster_of
 from autoplan.validation.frameworks import Usage, usage_of
 from autoplan.validation.mesh import Mesh, mesh_of
 from autoplan.validation.pipelines import schedule_of, virtual_stages_of
-from autoplan.validation.published_runs import published_run
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import Setup
 from autoplan.validation.shapes import transformer_of
@@ -38,29 +37,25 @@ _MOST_WORK = 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """A row's setup.
+    """The setups that a row may mean.
 
     Attributes:
+        choices: one, or where the row leaves microbatch or interleaving open, all that it allows.
         assumed: what the row leaves open and what was taken for it.
         no_time: why the step time cannot be priced although memory can; None where it can.
     """
 
-    setup: Setup
+    choices: tuple[Setup, ...]
     assumed: tuple[str, ...]
     no_time: str | None
 
 
-def setup_of(row: MeasuredRow) -> Setup:
-    """The setup of a row's run.
+def configuration_of(row: MeasuredRow) -> Configuration:
+    """How a row's run was, or may have been, set up.
 
     Raises:
         IncompleteRowError: the row is not complete enough, or states what is not priced.
     """
-    return configuration_of(row).setup
-
-
-def configuration_of(row: MeasuredRow) -> Configuration:
-    """As ``setup_of``, with what was assumed."""
     if row.faults:
         raise IncompleteRowError(row.faults[0])
     check_task(row)
@@ -71,17 +66,18 @@ def configuration_of(row: MeasuredRow) -> Configuration:
     if not usage.known:
         name = row.framework or "not stated"
         assumed.append(f"framework: {name}; taken for {usage.framework.name} in eager mode")
-    setup = _setup(row, usage, assumed)
-    _check_amounts(setup)
+    choices = _choices(row, usage, assumed)
+    for setup in choices:
+        _check_amounts(setup)
     no_time = None
     if row.seq_varies:
         no_time = "step time: sequence lengths vary"
-        assumed.append(f"seq_len: the longest, {setup.seq_len}")
-    assumed += _differing_size(row, setup)
-    return Configuration(setup=setup, assumed=tuple(assumed), no_time=no_time)
+        assumed.append(f"seq_len: the longest, {choices[0].seq_len}")
+    assumed += _differing_size(row, choices[0])
+    return Configuration(choices=choices, assumed=tuple(assumed), no_time=no_time)
 
 
-def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
+def _choices(row: MeasuredRow, usage: Usage, assumed: list[str]) -> tuple[Setup, ...]:
     layer_only = "layer" in row.task.lower() and "memory" not in row.task.lower()
     tp = row.tp or 1
     model = transformer_of(
@@ -93,13 +89,9 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
     zero = _zero(row, usage, assumed)
     mesh = mesh_of(row, cluster, zero, assumed)
     _check_splits(row, model, mesh)
-    published = published_run(row, usage.framework.name)
-    microbatch, microbatches = batches_of(row, mesh, usage, published, assumed)
-    virtual_stages = virtual_stages_of(
-        row, model.layers, microbatches, mesh, usage, published, assumed
-    )
     generation = attention_generation_of(row, usage)
-    return Setup(
+    batches = batches_of(row, mesh, usage, assumed)
+    setup = Setup(
         model=model,
         framework=replace(
             usage.framework,
@@ -110,15 +102,13 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
         gpus=mesh.gpus,
         gpus_per_node=mesh.gpus_per_node,
         seq_len=row.seq_len,
-        microbatch=microbatch,
-        microbatches=microbatches,
+        microbatch=batches[0][0],
+        microbatches=batches[0][1],
         tp=mesh.tp,
         pp=mesh.pp,
         dp=mesh.dp,
         cp=mesh.cp,
         ep=mesh.ep,
-        virtual_stages=virtual_stages,
-        schedule=schedule_of(row, virtual_stages),
         zero=zero,
         sequence_parallel=_sequence_parallel(row, usage, mesh, assumed),
         recompute=recompute_of(row, usage, assumed),
@@ -128,6 +118,17 @@ def _setup(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Setup:
         quantised=quantised(row),
         layer_only=layer_only,
         forward_only=layer_only and "forward" in row.task.lower(),
+    )
+    return tuple(
+        replace(
+            setup,
+            microbatch=microbatch,
+            microbatches=microbatches,
+            virtual_stages=chunks,
+            schedule=schedule_of(row, chunks),
+        )
+        for microbatch, microbatches in batches
+        for chunks in virtual_stages_of(row, model.layers, microbatches, mesh, usage, assumed)
     )
 
 

@@ -35,7 +35,7 @@ class Usage:
         recompute, zero, attention: the defaults.
         selective: what its selective recompute runs again.
         splits_sequence: sequence parallelism goes with tensor parallelism.
-        interleaves: pipelines run one layer a model chunk.
+        interleaves: pipelines can hold several model chunks on a rank.
         cuts_rank_batch: with a pipeline, the stated microbatch is the rank's batch, cut into as
             many microbatches as the pipeline has stages (torchtitan until 2025).
         vocab_multiple: the vocabulary is padded to a multiple of this, times ``tp``.
@@ -54,7 +54,9 @@ class Usage:
     known: bool = True
 
 
-_MEGATRON_USAGE = Usage(framework=MEGATRON_2022, attention="scores", vocab_multiple=128)
+_MEGATRON_USAGE = Usage(
+    framework=MEGATRON_2022, attention="scores", interleaves=True, vocab_multiple=128
+)
 
 
 def usage_of(row: MeasuredRow) -> Usage:
@@ -89,7 +91,6 @@ def _megatron_core(row: MeasuredRow) -> Usage:
         attention="flash",
         zero=1,
         splits_sequence=True,
-        interleaves=True,
     )
 
 
@@ -113,7 +114,9 @@ def _deepspeed(row: MeasuredRow) -> Usage:
     if zero == 3 and _of_2021(row):
         features = replace(features, gathers_in_one_ring=True)
     attention = "scores" if row.arch.lower() in ("", "gpt") else "flash"
-    return replace(_MEGATRON_USAGE, framework=features, zero=zero, attention=attention)
+    return replace(
+        _MEGATRON_USAGE, framework=features, zero=zero, attention=attention, interleaves=False
+    )
 
 
 def _torchtitan(row: MeasuredRow) -> Usage:

@@ -45,8 +45,8 @@ def stage_of(setup: Setup) -> ZeroStage:
 
 
 def shards_of(setup: Setup) -> int:
-    """Ranks that see different tokens with the same weights."""
-    return setup.dp * setup.cp
+    """Ranks that share the states: all with the same weights, or those of one replica."""
+    return setup.dp * setup.cp // setup.replicas
 
 
 def stored_bytes(setup: Setup) -> StoredBytes:

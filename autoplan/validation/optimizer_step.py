@@ -8,6 +8,7 @@ copy for compute (6) and the zeroed gradient. PyTorch's multi-tensor kernels mov
 from __future__ import annotations
 
 from autoplan.validation.clock import Clock
+from autoplan.validation.held_states import shards_of
 from cost_models.compute import kernel_s
 from cost_models.optimizers import optimizer
 from cost_models.work import Streaming
@@ -19,11 +20,11 @@ KERNELS = 16
 
 
 def optimizer_s(clock: Clock, parameters: float) -> float:
-    """Seconds to update ``parameters`` weights of a rank, split over ``dp`` from ZeRO 1 on."""
+    """Seconds to update ``parameters`` weights of a rank, split over its shards from ZeRO 1 on."""
     setup, framework = clock.setup, clock.setup.framework
     if setup.tuning != "all":
         return 0.0
-    updated = parameters / (setup.dp * setup.cp if setup.zero else 1)
+    updated = parameters / (shards_of(setup) if setup.zero else 1)
     moved = NORM_AND_CLIP_BYTES + framework.gradient_bytes
     moved += UNSCALE_BYTES if setup.compute_dtype == "float16" else 0
     moved += 4 + framework.weight_bytes if framework.master_bytes else 0

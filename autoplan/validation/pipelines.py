@@ -6,7 +6,6 @@ import re
 
 from autoplan.validation.frameworks import Usage
 from autoplan.validation.mesh import Mesh
-from autoplan.validation.published_runs import PublishedRun
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from cost_models.schedules import ScheduleName
 
@@ -24,32 +23,28 @@ def virtual_stages_of(
     microbatches: int,
     mesh: Mesh,
     usage: Usage,
-    published: PublishedRun | None,
     assumed: list[str],
-) -> int:
-    """Model chunks of a rank; interleaving needs as many microbatches as stages, or a multiple.
+) -> list[int]:
+    """Model chunks of a rank; several where the row leaves them open.
+
+    Interleaving needs as many microbatches as stages, or a multiple.
 
     Raises:
         IncompleteRowError: more chunks than layers.
     """
     if mesh.pp == 1:
-        return 1
+        return [1]
     stated = stated_chunks(row)
     if stated is not None:
         if stated * mesh.pp > layers:
             raise IncompleteRowError(f"{layers} layers on {mesh.pp} x {stated} chunks")
         if row.vpp is None:
             assumed.append(f"vpp: {stated}, the least that interleaves")
-        return stated
+        return [stated]
     per_rank = layers // mesh.pp
-    if published is not None:
-        chunk = published.chunk_layers
-        assumed.append(f"vpp: {per_rank // chunk if chunk else 1}, as in {published.script}")
-        return per_rank // chunk if chunk else 1
-    even = layers % mesh.pp == 0 and microbatches % mesh.pp == 0
-    stages = per_rank if usage.interleaves and even else 1
-    assumed.append(f"vpp: {stages}")
-    return stages
+    if not usage.interleaves or layers % mesh.pp or microbatches % mesh.pp:
+        return [1]
+    return [chunks for chunks in range(1, per_rank + 1) if per_rank % chunks == 0]
 
 
 def schedule_of(row: MeasuredRow, virtual_stages: int) -> ScheduleName:

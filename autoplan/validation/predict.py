@@ -1,6 +1,8 @@
 """Predictions beside what the rows report.
 
-A row that cannot be priced keeps the reason; none is dropped.
+A row that cannot be priced keeps the reason; none is dropped. Where a row leaves its microbatch or
+its interleaving open, people are taken to have tuned them: the choice that is predicted fastest
+among those that fit counts, and is said.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from autoplan.validation.configuration import configuration_of
+from autoplan.validation.configuration import Configuration, configuration_of
 from autoplan.validation.memory import memory_of
 from autoplan.validation.reported import (
     compared_bytes,
@@ -100,7 +102,7 @@ def predictions_of(
 def _prediction(row: MeasuredRow, models: Models) -> Prediction:
     try:
         configuration = configuration_of(row)
-        setup = configuration.setup
+        setup = tuned_setup(configuration, models)
         cluster = _cluster(setup.cluster)
         memory = None if setup.layer_only else models.memory_of(setup)
         timed = configuration.no_time is None
@@ -118,9 +120,35 @@ def _prediction(row: MeasuredRow, models: Models) -> Prediction:
         predicted_bytes=counted,
         out_of_memory=None if needed is None else needed > device.memory_bytes,
         reported_out_of_memory=reported_out_of_memory(row, device.memory_bytes),
-        assumed=configuration.assumed,
+        assumed=(*configuration.assumed, *_tuned(configuration, setup)),
         skipped=configuration.no_time if row.step_time_s is not None else None,
     )
+
+
+def tuned_setup(configuration: Configuration, models: Models = MODELS) -> Setup:
+    """The fastest of a row's choices that fits; the first where none does."""
+    first, *others = configuration.choices
+    if not others:
+        return first
+    cluster = _cluster(first.cluster)
+
+    def fits(setup: Setup) -> bool:
+        needed = compared_bytes(models.memory_of(setup), "device", cluster.device)
+        return needed <= cluster.device.memory_bytes
+
+    fitting = [setup for setup in configuration.choices if fits(setup)]
+    return min(fitting, key=lambda setup: models.step_of(setup, cluster).step_s, default=first)
+
+
+def _tuned(configuration: Configuration, setup: Setup) -> list[str]:
+    """What tuning chose."""
+    choices = configuration.choices
+    chosen = []
+    if len({each.microbatch for each in choices}) > 1:
+        chosen.append(f"micro_batch: {setup.microbatch}, the fastest that fits")
+    if len({each.virtual_stages for each in choices}) > 1:
+        chosen.append(f"vpp: {setup.virtual_stages}, the fastest that fits")
+    return chosen
 
 
 def _not_priced(row: MeasuredRow, reason: str) -> Prediction:

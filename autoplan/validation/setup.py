@@ -44,6 +44,8 @@ class Framework:
             the layers (DeepSpeed of 2021).
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
+        split_attention_share: rate of fused attention over a sequence split on ``cp``, of that over
+            a whole one.
         host_s: what the host needs to start one kernel, the framework's own Python included.
     """
 
@@ -66,6 +68,7 @@ class Framework:
     gathers_in_one_ring: bool = False
     fuses_optimizer: bool = True
     attention_generation: int = 2
+    split_attention_share: float = 1.0
     host_s: float = 20e-6
 
 
@@ -89,6 +92,9 @@ class Setup:
             ``forward_only``: without its backward.
         without_ends: memory of the layers alone, as analytic figures count it: no embedding, head
             or loss.
+        replicas: groups of data-parallel (and context-parallel) ranks that share states each, with
+            ZeRO 1 to 3: hybrid sharding. A divisor of ``dp * cp``; the ranks of a group are
+            neighbours.
     """
 
     model: Transformer
@@ -117,6 +123,7 @@ class Setup:
     layer_only: bool = False
     forward_only: bool = False
     without_ends: bool = False
+    replicas: int = 1
 
     @property
     def tokens(self) -> int:

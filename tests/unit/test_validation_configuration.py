@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.configuration import configuration_of, setup_of
+from autoplan.validation.configuration import configuration_of
 from autoplan.validation.frameworks import usage_of
-from autoplan.validation.rows import IncompleteRowError, read_rows
+from autoplan.validation.predict import predictions_of
+from autoplan.validation.rows import IncompleteRowError, MeasuredRow, read_rows
 from autoplan.validation.setup import Setup
 from tests.unit.measured_rows import COMPLETE, csv_text, row_of
 
@@ -24,6 +25,11 @@ ROWS = {
     for row in read_rows(DATA / f"{name}.csv").rows
 }
 LAYERS_OPEN = {"layers": "", "hidden": "", "heads": "", "kv_heads": "", "head_dim": "", "ffn": ""}
+
+
+def setup_of(row: MeasuredRow) -> Setup:
+    """The only setup of a row, or the first of several."""
+    return configuration_of(row).choices[0]
 
 
 def test_every_complete_row_is_priced() -> None:
@@ -57,10 +63,26 @@ def test_setups_hold_together() -> None:
             assert setup.global_batch == row.global_batch_seqs
 
 
-def test_what_a_script_states_fills_what_a_table_leaves_out() -> None:
-    configuration = configuration_of(ROWS["ptdp-t1-06"])
-    assert (configuration.setup.microbatch, configuration.setup.virtual_stages) == (2, 3)
-    assert any("run_table_1.sh" in each for each in configuration.assumed)
+def test_what_a_row_leaves_open_has_several_choices() -> None:
+    choices = configuration_of(ROWS["ptdp-t1-06"]).choices
+    assert {each.microbatch * each.microbatches for each in choices} == {56}
+    assert {each.microbatch for each in choices} == {1, 2, 4, 7, 8, 14, 28, 56}
+    # interleaved chunks need microbatches in whole rounds of the four stages
+    assert {each.virtual_stages for each in choices if each.microbatches % 4} == {1}
+    assert {each.virtual_stages for each in choices if each.microbatches == 28} == {1, 3, 5, 15}
+
+
+def test_the_fastest_choice_that_fits_is_taken_and_said(tmp_path: Path) -> None:
+    row = row_of(tmp_path, micro_batch="", grad_accum="")
+    (prediction,) = predictions_of([row])
+    assert prediction.setup is not None
+    assert any("the fastest that fits" in each for each in prediction.assumed)
+    stated = str(prediction.setup.microbatch)
+    (same,) = predictions_of([row_of(tmp_path, micro_batch=stated, grad_accum="")])
+    assert same.predicted_s == prediction.predicted_s
+    for size in ("1", "2", "4"):
+        (other,) = predictions_of([row_of(tmp_path, micro_batch=size, grad_accum="")])
+        assert other.out_of_memory or other.predicted_s >= prediction.predicted_s
 
 
 def test_torchtitan_cuts_a_ranks_batch_into_as_many_microbatches_as_stages() -> None:
@@ -226,7 +248,7 @@ def test_a_rounded_global_batch_gives_way_to_its_parts(tmp_path: Path) -> None:
         global_batch_seqs="1538",
     )  # fmt: skip
     configuration = configuration_of(row)
-    assert configuration.setup.global_batch == 1536
+    assert configuration.choices[0].global_batch == 1536
     assert "global batch: 1536, where 1538 is stated" in configuration.assumed
 
 
@@ -338,14 +360,14 @@ def test_words_of_torchtitan(tmp_path: Path) -> None:
 
 def test_an_unknown_framework_is_taken_for_pytorch_and_said(tmp_path: Path) -> None:
     configuration = configuration_of(row_of(tmp_path, framework="OwnTrainer", source="a blog"))
-    assert configuration.setup.framework.name == "PyTorch"
+    assert configuration.choices[0].framework.name == "PyTorch"
     assert configuration.assumed[0].startswith("framework: OwnTrainer; taken for PyTorch")
 
 
 def test_sequences_of_varying_length_have_no_step_time(tmp_path: Path) -> None:
     row = row_of(tmp_path, seq_len="longest example 1304 tokens (variable)")
     configuration = configuration_of(row)
-    assert configuration.setup.seq_len == 1304
+    assert configuration.choices[0].seq_len == 1304
     assert configuration.no_time is not None
 
 
