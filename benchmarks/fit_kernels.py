@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from benchmarks.kernel_rows import Row, rows
 
 EFFICIENCIES = tuple(step / 100 for step in range(60, 96))
-LOADS = tuple(10e9 * step for step in range(4, 25))
+LOADS = (50e9, 75e9, 100e9, 125e9, 150e9, 200e9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

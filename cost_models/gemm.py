@@ -8,7 +8,7 @@ do not fill the device may split k, which adds partial sums to write and read. T
 counts, as in a library's own choice; memory traffic and the start of the kernel bound it from
 below.
 
-A last wave that is not full costs the mean of a whole wave and of its share: busy multiprocessors
+A last wave of several that is not full costs the mean of a whole wave and of its share: busy multiprocessors
 get the power that idle ones leave. Rows that are not whole lines of the cache load more
 than they need, in smaller pieces.
 
@@ -79,7 +79,9 @@ def matmul_efficiency(dtype: str, device: DeviceSpec) -> float:
 
 
 def wave_share(tiles: int, sm_count: int) -> float:
-    """Waves that so many equal tiles take; the last one counts between its share and whole."""
+    """Waves that so many equal tiles take; a last one counts between its share and whole."""
+    if tiles <= sm_count:
+        return 1.0
     return (-(-tiles // sm_count) + tiles / sm_count) / 2
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.compute import kernel_s
-from cost_models.gemm import RAMP_S
+from cost_models.gemm import RAMP_S, wave_share
 from cost_models.work import Gemm
 from hardware_profiles.load import load, names
 from hardware_profiles.spec import DeviceSpec
@@ -53,9 +53,16 @@ def gemm(m, n, k, **others):
     ],
 )
 def test_tiles_and_waves(work, tiles, area, steps):
-    waves = (math.ceil(tiles / 10) + tiles / 10) / 2
+    waves = math.ceil(tiles / 10)
     seconds = waves * (2 * area * steps / 1e12 + RAMP_S * area / (256 * 128))
     assert kernel_s(work, TOY) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "waves"), [(1, 1), (10, 1), (11, 1.55), (15, 1.75), (20, 2), (21, 2.55)]
+)
+def test_last_waves_count_between_their_share_and_whole(tiles, waves):
+    assert wave_share(tiles, 10) == pytest.approx(waves)
 
 
 def test_loads_of_operands_bound_a_tile():

@@ -59,9 +59,11 @@ def test_loads_are_those_that_measured_products_tell(fit):
 
 
 @pytest.mark.parametrize("fit", [fit for fit in FITS if not fit.loads], ids=lambda fit: fit.device)
-def test_profiles_are_near_what_products_tell(fit):
+def test_training_is_no_faster_than_its_products_alone(fit):
+    """Profiles have what training reaches, at the clocks of whole hours."""
     cluster = "dgx-h100" if "H100" in fit.device else "dgx-a100-80g"
-    assert fitted(fit)[0] == pytest.approx(load(cluster).device.matmul_efficiency, rel=0.1)
+    alone, profile = fitted(fit)[0], load(cluster).device.matmul_efficiency
+    assert 0.8 * alone < profile < 1.02 * alone
 
 
 def test_docs_have_the_fits_and_errors_of_today():
