@@ -8,6 +8,8 @@
   framework overlaps, in buckets beside the last microbatch's backward and the first one's forward;
   else after the last backward. Pipelines with ZeRO 2 and 3 also keep weights gathered and gradients
   whole through the step, as torch's stages do.
+- Replicas (hybrid sharding): weights are gathered and gradients scattered among the ranks of one
+  replica; after each scatter the shard is summed over the replicas, in the same place.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoplan.validation.clock import Clock
+from autoplan.validation.held_states import shards_of, stage_of
 from autoplan.validation.stages import Chunk
 from cost_models.overlap import bucketed_s, prefetched_s
 
@@ -49,19 +52,21 @@ def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exch
     setup = clock.setup
     if setup.dp * setup.cp == 1 or setup.tuning != "all":
         return Exchange()
-    if setup.zero >= 2 and setup.pp == 1:
-        return _every_pass(clock, chunk, weights, beside)
-    return _once(clock, weights, beside)
+    if not stage_of(setup).shards_states:
+        summed_s = clock.data_parallel_s("all_reduce", weights * setup.framework.reduced_bytes)
+        overlaps = setup.framework.overlaps_reductions
+        return Exchange(once_s=_shown(clock, summed_s, beside.backward_s, overlaps))
+    if setup.zero == 1 or setup.pp > 1:
+        return _once(clock, weights, beside)
+    if setup.framework.gathers_in_one_ring:
+        return _one_ring(clock, chunk, weights)
+    return _every_pass(clock, chunk, weights, beside)
 
 
 def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
-    if clock.setup.framework.gathers_in_one_ring:
-        return _one_ring(clock, chunk, weights)
-    framework, efficiency = clock.setup.framework, clock.cluster.overlap_efficiency
+    efficiency = clock.cluster.overlap_efficiency
     units = chunk.layers + 1
-    unit = weights / units
-    gather_s = clock.data_parallel_s("all_gather", unit * framework.gathered_bytes)
-    scatter_s = clock.data_parallel_s("reduce_scatter", unit * framework.reduced_bytes)
+    gather_s, scatter_s = _gather_s(clock, weights / units), _scatter_s(clock, weights / units)
     again_s = gather_s if clock.setup.zero == 3 else 0.0
     return Exchange(
         forward_s=prefetched_s(gather_s, gather_s, beside.layer_forward_s, units, efficiency),
@@ -72,7 +77,7 @@ def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> E
 
 
 def _one_ring(clock: Clock, chunk: Chunk, weights: float) -> Exchange:
-    framework, ranks = clock.setup.framework, clock.setup.dp * clock.setup.cp
+    framework, ranks = clock.setup.framework, shards_of(clock.setup)
     rate = RING_ADAPTERS * clock.cluster.inter_node.bytes_per_s
 
     def around_s(element_bytes: int) -> float:
@@ -81,21 +86,32 @@ def _one_ring(clock: Clock, chunk: Chunk, weights: float) -> Exchange:
 
     gathered_s, scattered_s = around_s(framework.gathered_bytes), around_s(framework.reduced_bytes)
     again_s = gathered_s if clock.setup.zero == 3 else 0.0
-    return Exchange(forward_s=gathered_s, backward_s=again_s + scattered_s)
+    summed_s = _sum_s(clock, weights)
+    return Exchange(forward_s=gathered_s, backward_s=again_s + scattered_s + summed_s)
 
 
 def _once(clock: Clock, weights: float, beside: Beside) -> Exchange:
     framework = clock.setup.framework
-    if clock.setup.zero == 0:
-        summed_s = clock.data_parallel_s("all_reduce", weights * framework.reduced_bytes)
-        overlaps = framework.overlaps_reductions
-        return Exchange(once_s=_shown(clock, summed_s, beside.backward_s, overlaps))
-    scattered_s = clock.data_parallel_s("reduce_scatter", weights * framework.reduced_bytes)
-    gathered_s = clock.data_parallel_s("all_gather", weights * framework.gathered_bytes)
+    gathered_s, scattered_s = _gather_s(clock, weights), _scatter_s(clock, weights)
     return Exchange(
         once_s=_shown(clock, scattered_s, beside.backward_s, framework.overlaps_reductions)
         + _shown(clock, gathered_s, beside.forward_s, framework.overlaps_gathers)
     )
+
+
+def _gather_s(clock: Clock, weights: float) -> float:
+    return clock.sharded_s("all_gather", weights * clock.setup.framework.gathered_bytes)
+
+
+def _scatter_s(clock: Clock, weights: float) -> float:
+    scattered_s = clock.sharded_s("reduce_scatter", weights * clock.setup.framework.reduced_bytes)
+    return scattered_s + _sum_s(clock, weights)
+
+
+def _sum_s(clock: Clock, weights: float) -> float:
+    """Each rank's shard of the gradients over all replicas."""
+    shard = weights / shards_of(clock.setup)
+    return clock.replicated_s("all_reduce", shard * clock.setup.framework.reduced_bytes)
 
 
 def _shown(clock: Clock, message_s: float, beside_s: float, overlaps: bool) -> float:
