@@ -16,7 +16,7 @@ from autoplan.search.candidates import enumerate_candidates
 from autoplan.search.ilp import solve, solve_memory
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
-from autoplan.search.problem import memory_of
+from autoplan.search.problem import PAGE_BYTES, memory_of
 from autoplan.sharding.assignment import assign
 from autoplan.trace.graph import OpGraph, Ref
 from tests.unit.search_graphs import chain, gated_mlp, job, small_cluster
@@ -83,6 +83,27 @@ def test_whatever_is_asked(data: st.DataObject) -> None:
 def test_pinned_recompute_is_honoured(policy: str) -> None:
     plan = plan_job(GRAPHS["gated"], job(recompute=policy), small_cluster())
     assert len(plan.region("layers.0").recomputed) == (4 if policy == "full" else 0)
+
+
+@settings(deadline=None, max_examples=15)
+@given(share=st.floats(0, 1))
+def test_no_more_blocks_are_recomputed_than_memory_demands(share: float) -> None:
+    """With tp=1 there is one choice for everything, so the count decides alone."""
+    graph, asked = gated_mlp(12, width=64, hidden=256, tokens=512), job(dp=4, zero=1, microbatch=2)
+    needs = []
+    for count in range(13):
+        pricing = Pricing(graph, asked, small_cluster())
+        (candidate,) = enumerate_candidates(
+            graph, asked, mixing=(), strategies_of=pricing.strategies_of
+        )
+        problem = pricing.problem(candidate, {"layers.0": count})
+        needs.append(memory_of(problem, (0,) * len(problem.nodes)))
+    limit = int(min(needs) + share * (max(needs) - min(needs)))
+    cluster = small_cluster((limit + 1) * PAGE_BYTES)
+    limit = Pricing(graph, asked, cluster).limit_pages
+    expected = next(count for count, need in enumerate(needs) if need <= limit)
+    plan = plan_job(graph, asked, cluster)
+    assert len(plan.region("layers.0").recomputed) == expected
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
