@@ -35,7 +35,7 @@ def activation_dtype(setup: Setup) -> str:
 
 def local_heads(setup: Setup) -> tuple[int, int]:
     """Query heads and key/value heads of a rank; heads that cannot be split are repeated."""
-    return setup.model.heads // setup.tp, max(1, setup.model.kv_heads // setup.tp)
+    return -(-setup.model.heads // setup.tp), -(-setup.model.kv_heads // setup.tp)
 
 
 def _flash(setup: Setup) -> Part:

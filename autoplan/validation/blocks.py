@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from autoplan.validation import pointwise
+from autoplan.validation.adapters import adapted, adapter
 from autoplan.validation.attention_core import attention_core, local_heads
+from autoplan.validation.linear import Linear
 from autoplan.validation.passes import (
     ACTIVATION_BYTES,
     NOTHING,
-    Linear,
     Message,
     Part,
     Pass,
@@ -24,10 +25,11 @@ def attention_block(setup: Setup) -> Part:
     hidden = setup.model.hidden
     return (
         _norm(setup)
-        + _linear(Linear(setup, setup.tokens, hidden, width + 2 * kv_width))
+        + adapted(Linear(setup, setup.tokens, hidden, width + 2 * kv_width))
         + _rotary(setup, width + kv_width)
         + attention_core(setup)
-        + _linear(Linear(setup, setup.tokens, width, hidden))
+        + adapter(setup)
+        + adapted(Linear(setup, setup.tokens, width, hidden))
         + entry_and_exit(setup)
         + _residual(setup)
     )
@@ -36,12 +38,12 @@ def attention_block(setup: Setup) -> Part:
 def feed_forward_block(setup: Setup) -> Part:
     """One layer's feed-forward block for one microbatch on one rank."""
     inner = _experts(setup) if setup.model.experts else _dense(setup)
-    return _norm(setup) + inner + entry_and_exit(setup) + _residual(setup)
+    messages = entry_and_exit(setup, copies=setup.model.experts_per_token or 1)
+    return _norm(setup) + inner + messages + _residual(setup)
 
 
 def _dense(setup: Setup) -> Part:
-    model = setup.model
-    return _two_products(setup, setup.tokens, model.ffn // setup.tp, copies=1)
+    return _two_products(setup, setup.tokens, setup.model.ffn, copies=1)
 
 
 def _experts(setup: Setup) -> Part:
@@ -49,40 +51,35 @@ def _experts(setup: Setup) -> Part:
     model = setup.model
     experts = model.experts // setup.ep
     routed = setup.tokens * model.experts_per_token
-    router = _linear(Linear(setup, setup.tokens, model.hidden, model.experts))
+    router = adapted(Linear(setup, setup.tokens, model.hidden, model.experts))
     permute = 2 * ACTIVATION_BYTES * routed * model.hidden
     moved = Pass(kernels=(streaming(2 * permute, 1.0, 2),))
-    inner = _two_products(
-        setup, max(1, routed // experts), model.expert_ffn // setup.tp, copies=experts
-    )
-    return router + Part(forward=moved, inputs=moved) + _exchange(setup, routed) + inner
+    seen = max(1, min(experts, routed))
+    inner = _two_products(setup, -(-routed // seen), model.expert_ffn, copies=seen)
+    return router + Part(forward=moved, inputs=moved) + _exchange(setup) + inner
 
 
-def _exchange(setup: Setup, routed: int) -> Part:
+def _exchange(setup: Setup) -> Part:
+    """Every rank sends its own tokens, as often as they are routed, and gets them back."""
     if setup.ep == 1:
         return Part(forward=NOTHING, inputs=NOTHING)
+    routed = residual_tokens(setup) * setup.model.experts_per_token
     nbytes = routed * setup.model.hidden * ACTIVATION_BYTES
     both_ways = Pass(messages=2 * (Message(kind="all_to_all", nbytes=nbytes, axis="ep"),))
     return Part(forward=both_ways, inputs=both_ways)
 
 
 def _two_products(setup: Setup, tokens: int, ffn: int, *, copies: int) -> Part:
+    """Products in and out of a width ``ffn`` that is split over ``tp``."""
     hidden, moved = setup.model.hidden, pointwise.activation(setup)
-    elements = copies * tokens * ffn
-    into = Linear(setup, tokens, hidden, ffn * (2 if setup.model.gated else 1), copies)
+    width = -(-ffn // setup.tp)
+    elements = copies * tokens * width
+    into = Linear(setup, tokens, hidden, width * (2 if setup.model.gated else 1), copies)
     between = Part(
         forward=Pass(kernels=(streaming(elements, moved.forward, moved.kernels),)),
         inputs=Pass(kernels=(streaming(elements, moved.backward, moved.kernels),)),
     )
-    return _linear(into) + between + _linear(Linear(setup, tokens, ffn, hidden, copies))
-
-
-def _linear(product: Linear) -> Part:
-    return Part(
-        forward=Pass(kernels=product.forward()),
-        inputs=Pass(kernels=product.inputs_backward()),
-        weights=Pass(kernels=product.weights_backward()),
-    )
+    return adapted(into) + between + adapted(Linear(setup, tokens, width, hidden, copies))
 
 
 def _norm(setup: Setup) -> Part:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from autoplan.validation import pointwise
+from autoplan.validation.adapters import adapted
+from autoplan.validation.linear import Linear
 from autoplan.validation.passes import (
     ACTIVATION_BYTES,
-    Linear,
+    NOTHING,
     Message,
     Part,
     Pass,
@@ -20,15 +22,18 @@ EMBEDDING_BYTES = 2 * ACTIVATION_BYTES
 def embedding(setup: Setup) -> Part:
     """Looks tokens up in this rank's share of the vocabulary; the sum over ``tp`` completes it.
 
-    Its backward fills a gradient of the whole table with zeros, then adds the tokens' rows.
+    Its backward fills a gradient of the whole table with zeros, then adds the tokens' rows; a
+    frozen table has none.
     """
-    hidden, vocab = setup.model.hidden, setup.model.vocab // setup.tp
+    hidden, vocab = setup.model.hidden, -(-setup.model.vocab // setup.tp)
     looked_up = setup.tokens * hidden
     forward = Pass(kernels=(streaming(looked_up, EMBEDDING_BYTES, 3),))
     if setup.tp > 1:
         kind = "reduce_scatter" if setup.sequence_parallel else "all_reduce"
         nbytes = looked_up * ACTIVATION_BYTES
         forward += Pass(messages=(Message(kind=kind, nbytes=nbytes, axis="tp"),))
+    if setup.tuning != "all":
+        return Part(forward=forward, inputs=NOTHING)
     filled = vocab * hidden * ACTIVATION_BYTES
     return Part(
         forward=forward,
@@ -39,27 +44,27 @@ def embedding(setup: Setup) -> Part:
 def head(setup: Setup) -> Part:
     """Last norm, product with the vocabulary and cross-entropy; logits stay split over ``tp``."""
     hidden, vocab = setup.model.hidden, -(-setup.model.vocab // setup.tp)
-    product = Linear(setup, setup.tokens, hidden, vocab)
+    product = adapted(Linear(setup, setup.tokens, hidden, vocab))
     loss, norm = pointwise.cross_entropy(setup), pointwise.norm(setup)
     logits, normed = setup.tokens * vocab, residual_tokens(setup) * hidden
     forward = Pass(
         kernels=(
             streaming(normed, norm.forward, norm.kernels),
-            *product.forward(),
+            *product.forward.kernels,
             streaming(logits, loss.forward, loss.kernels),
         )
     )
     inputs = Pass(
         kernels=(
             streaming(logits, loss.backward, loss.kernels),
-            *product.inputs_backward(),
+            *product.inputs.kernels,
             streaming(normed, norm.backward, norm.kernels),
         )
     )
     if setup.tp > 1:
         forward += Pass(messages=_logit_sums(setup))
         inputs += Pass(messages=(_gradient_sum(setup),))
-    return Part(forward=forward, inputs=inputs, weights=Pass(kernels=product.weights_backward()))
+    return Part(forward=forward, inputs=inputs, weights=product.weights)
 
 
 def _logit_sums(setup: Setup) -> tuple[Message, ...]:

@@ -35,7 +35,11 @@ def updated_weights(setup: Setup, chunks: tuple[Chunk, ...]) -> float:
     if setup.tuning != "all":
         return learned_weights(setup)
     total = sum(weights_of(setup, chunk) for chunk in chunks)
-    return total / (shards_of(setup) if stage_of(setup).shards_states else 1)
+    if not stage_of(setup).shards_states:
+        return total
+    experts = expert_weights(setup, chunks)
+    shards = shards_of(setup)
+    return (total - experts) / shards + experts / max(1, shards // setup.ep)
 
 
 def stage_of(setup: Setup) -> ZeroStage:

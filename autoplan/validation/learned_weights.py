@@ -28,6 +28,11 @@ def learned_weights(setup: Setup) -> int:
     return prompts + (_scales_and_norms(setup) if setup.tuning == "adapter-v2" else 0)
 
 
+def frozen_layers(setup: Setup) -> int:
+    """First layers that have no backward, since nothing in or before them learns."""
+    return ADAPTER_FIRST_LAYER if setup.tuning == "adapter" else 0
+
+
 def _scales_and_norms(setup: Setup) -> int:
     model = setup.model
     into = model.ffn * (2 if model.gated else 1)

@@ -8,7 +8,8 @@ copy for compute (6) and the zeroed gradient. PyTorch's multi-tensor kernels mov
 from __future__ import annotations
 
 from autoplan.validation.clock import Clock
-from autoplan.validation.held_states import shards_of
+from autoplan.validation.held_states import updated_weights
+from autoplan.validation.stages import Chunk
 from cost_models.compute import kernel_s
 from cost_models.optimizers import optimizer
 from cost_models.work import Streaming
@@ -19,12 +20,10 @@ UNSCALE_BYTES = 8
 KERNELS = 16
 
 
-def optimizer_s(clock: Clock, parameters: float) -> float:
-    """Seconds to update ``parameters`` weights of a rank, split over its shards from ZeRO 1 on."""
+def optimizer_s(clock: Clock, held: tuple[Chunk, ...]) -> float:
+    """Seconds to update the weights of a rank with these chunks, split from ZeRO 1 on."""
     setup, framework = clock.setup, clock.setup.framework
-    if setup.tuning != "all":
-        return 0.0
-    updated = parameters / (shards_of(setup) if setup.zero else 1)
+    updated = updated_weights(setup, held)
     moved = NORM_AND_CLIP_BYTES + framework.gradient_bytes
     moved += UNSCALE_BYTES if setup.compute_dtype == "float16" else 0
     moved += 4 + framework.weight_bytes if framework.master_bytes else 0

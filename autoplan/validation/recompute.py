@@ -1,9 +1,9 @@
 """Which kernels and messages of the forward run a second time within the backward.
 
 ``block`` keeps a layer's input and runs the layer again; where the framework stops early, except
-for its last product and what follows it: their results are not needed. ``attention`` runs the
-attention core again (Korthikanti et al. 2022, section 5). ``operators`` keeps attention and every
-second product (torchtitan's selective policy) and runs the rest again.
+for its last product, the message after it and the residual: their results are not needed.
+``attention`` runs the attention core again (Korthikanti et al. 2022, section 5). ``operators`` keeps
+attention and every second product (torchtitan's selective policy) and runs the rest again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def _again(setup: Setup, forward: Pass) -> Pass:
 
 def _up_to_last_product(forward: Pass) -> Pass:
     products = [index for index, each in enumerate(forward.kernels) if isinstance(each, Gemm)]
-    return Pass(kernels=forward.kernels[: products[-1]], messages=forward.messages[:-1])
+    messages = forward.messages
+    if messages and messages[-1].axis != "cp":
+        messages = messages[:-1]
+    return Pass(kernels=forward.kernels[: products[-1]], messages=messages)
 
 
 def _all_but_saved(forward: Pass) -> Pass:

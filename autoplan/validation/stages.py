@@ -1,6 +1,6 @@
 """Which layers each model chunk of a pipeline holds, and its work for one microbatch.
 
-Chunks are in the order of the model; chunk ``i`` runs on rank ``i % pp``. Layers are spread evenly;
+Chunks are in the order of the model. Layers are spread evenly;
 where they do not divide, the embedding and the head take a layer's place if that makes it even
 (Llama 3 405B: 126 layers and the two ends on 64 chunks), else the first chunks hold one more.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoplan.validation.attention_core import local_heads
 from autoplan.validation.setup import Setup
+from cost_models.schedules import PipelineShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,17 +32,34 @@ def chunks(setup: Setup) -> tuple[Chunk, ...]:
     )
 
 
+def held_chunks(setup: Setup, model: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], ...]:
+    """The chunks of each pipeline rank, as the schedule places them."""
+    shape = PipelineShape(
+        schedule=setup.schedule,
+        ranks=setup.pp,
+        stages=len(model),
+        microbatches=setup.microbatches,
+    )
+    held: list[list[Chunk]] = [[] for _ in range(setup.pp)]
+    for stage, chunk in enumerate(model):
+        held[shape.rank_of(stage)].append(chunk)
+    return tuple(tuple(each) for each in held)
+
+
 def weights_of(setup: Setup, chunk: Chunk) -> float:
     """Weights of a chunk on one rank, before any split over data-parallel ranks.
 
-    A tied head on another stage than the embedding keeps a copy of the table.
+    A tied head on another stage than the embedding keeps a copy of the table; heads of keys and
+    values that are fewer than the ranks are on each of them.
     """
     model, tp = setup.model, setup.tp
+    attention = 2 * model.hidden * model.head_dim * sum(local_heads(setup))
     experts = model.feed_forward_parameters / (setup.ep if model.experts else 1)
-    layer = (model.attention_parameters + experts) / tp + model.replicated_parameters
+    layer = attention + experts / tp + model.replicated_parameters
     table = model.embedding_parameters / tp
     positions = 0 if model.rotary else setup.seq_len * model.hidden
-    ends = (table + positions) * chunk.embedding
+    final_norm = model.hidden * (2 if model.biases else 1)
+    ends = (table + positions) * chunk.embedding + final_norm * chunk.head
     if chunk.head and not (model.tied and chunk.embedding):
         ends += table
     return chunk.layers * layer + ends

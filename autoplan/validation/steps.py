@@ -12,11 +12,12 @@ from autoplan.validation.blocks import attention_block, feed_forward_block
 from autoplan.validation.clock import Clock, Spent
 from autoplan.validation.data_parallel import Beside, Exchange, exchange
 from autoplan.validation.ends import embedding, head
+from autoplan.validation.learned_weights import frozen_layers
 from autoplan.validation.optimizer_step import optimizer_s
 from autoplan.validation.passes import NOTHING, Part
 from autoplan.validation.recompute import with_recompute
 from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, chunks, weights_of
+from autoplan.validation.stages import Chunk, chunks, held_chunks, weights_of
 from cost_models.pipeline import StageTimes, simulate
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
@@ -55,9 +56,11 @@ def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
     if setup.layer_only:
         return _layer_alone(clock)
     layer = _layer(setup)
-    known = {chunk: _chunk_costs(clock, chunk, layer) for chunk in set(chunks(setup))}
-    costs = [known[chunk] for chunk in chunks(setup)]
-    by_rank = [costs[rank :: setup.pp] for rank in range(setup.pp)]
+    model = chunks(setup)
+    known = {chunk: _chunk_costs(clock, chunk, layer) for chunk in set(model)}
+    costs = [known[chunk] for chunk in model]
+    held = held_chunks(setup, model)
+    by_rank = [[known[chunk] for chunk in each] for each in held]
     pipeline = simulate(
         setup.schedule,
         _stage_times(costs, clock.stage_send_s() if setup.pp > 1 else 0.0),
@@ -65,10 +68,10 @@ def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
         setup.pp,
         blocking_sends=not setup.framework.overlaps_sends,
     )
-    once_s = [sum(each.exchange.once_s for each in held) for held in by_rank]
+    once_s = [sum(each.exchange.once_s for each in costs) for costs in by_rank]
     ends_s = [end + once for end, once in zip(pipeline.rank_end_s, once_s, strict=True)]
     slowest = max(range(setup.pp), key=ends_s.__getitem__)
-    updated_s = max(optimizer_s(clock, sum(c.parameters for c in held)) for held in by_rank)
+    updated_s = max(optimizer_s(clock, each) for each in set(held))
     compute_s = setup.microbatches * sum(_compute_s(each) for each in by_rank[slowest])
     exposed_s = setup.microbatches * sum(_exposed_s(each) for each in by_rank[slowest])
     return StepTime(
@@ -109,9 +112,12 @@ def _chunk_costs(clock: Clock, chunk: Chunk, layer: Part) -> _Costs:
     per_layer = _passes(clock, layer)
     empty = Part(forward=NOTHING, inputs=NOTHING)
     ends = (embedding(setup) if chunk.embedding else empty) + (head(setup) if chunk.head else empty)
+    backwards = max(0, chunk.layers - frozen_layers(setup) * chunk.embedding)
     forward, backward, weights = (
-        one.times(chunk.layers) + end
-        for one, end in zip(per_layer, _passes(clock, ends), strict=True)
+        one.times(count) + end
+        for one, end, count in zip(
+            per_layer, _passes(clock, ends), (chunk.layers, backwards, backwards), strict=True
+        )
     )
     parameters = weights_of(setup, chunk)
     beside = Beside(

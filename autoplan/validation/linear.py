@@ -1,0 +1,99 @@
+"""Products with weights: which kernels each pass of one has.
+
+8-bit products cast their activations first. Frozen weights in 4 bits are written out in 16 before
+each product that reads them, forward and backward (bitsandbytes' ``MatMul4Bit``). Weights that do
+not learn have no gradient, but their inputs do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.validation.attention_core import activation_dtype
+from autoplan.validation.held_states import NF4_BYTES
+from autoplan.validation.passes import ACTIVATION_BYTES, Part, Pass, streaming
+from autoplan.validation.setup import Setup
+from cost_models.work import Gemm, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One product with a weight: (tokens, inputs) x (inputs, outputs), sizes of one rank.
+
+    Attributes:
+        copies: products of these sizes with weights of their own (experts).
+        adapter: it is part of an adapter: it learns, in 16 bits, without a bias.
+    """
+
+    setup: Setup
+    tokens: int
+    inputs: int
+    outputs: int
+    copies: int = 1
+    adapter: bool = False
+
+    def part(self) -> Part:
+        """All passes of the product."""
+        return Part(
+            forward=Pass(kernels=self.forward()),
+            inputs=Pass(kernels=self.inputs_backward()),
+            weights=Pass(kernels=self.weights_backward()),
+        )
+
+    def forward(self) -> tuple[Work, ...]:
+        product = self._product(self.tokens, self.outputs, self.inputs)
+        return (*self._casts(self.tokens * self.inputs), *self._written_out(), product)
+
+    def inputs_backward(self) -> tuple[Work, ...]:
+        product = self._product(self.tokens, self.inputs, self.outputs)
+        return (*self._casts(self.tokens * self.outputs), *self._written_out(), product)
+
+    def weights_backward(self) -> tuple[Work, ...]:
+        """Gradient of the weight, of the bias, and the sum with what earlier microbatches left."""
+        setup, framework = self.setup, self.setup.framework
+        if self._frozen:
+            return ()
+        kernels: list[Work] = [
+            self._product(self.outputs, self.inputs, self.tokens, into_gradient=True)
+        ]
+        if setup.model.biases and not self.adapter:
+            kernels.append(streaming(self.copies * self.tokens * self.outputs, ACTIVATION_BYTES))
+        if not framework.fuses_weight_gradients and setup.microbatches > 1 and setup.zero < 2:
+            kept = framework.gradient_bytes
+            kernels.append(streaming(self._weights, ACTIVATION_BYTES + 2 * kept))
+        return tuple(kernels)
+
+    @property
+    def _weights(self) -> int:
+        return self.copies * self.inputs * self.outputs
+
+    @property
+    def _frozen(self) -> bool:
+        return self.setup.tuning != "all" and not self.adapter
+
+    @property
+    def _dtype(self) -> str:
+        return activation_dtype(self.setup) if self.adapter else self.setup.compute_dtype
+
+    def _product(self, m: int, n: int, k: int, *, into_gradient: bool = False) -> Gemm:
+        fused = into_gradient and self.setup.framework.fuses_weight_gradients
+        return Gemm(
+            m=m,
+            n=n,
+            k=k,
+            batch=self.copies,
+            dtype=self._dtype,
+            output_bytes=self.setup.framework.gradient_bytes if fused else ACTIVATION_BYTES,
+            accumulates=fused,
+        )
+
+    def _casts(self, elements: int) -> tuple[Work, ...]:
+        """Into 8 bits, once plain and once transposed for the other product of the backward."""
+        if not self._dtype.startswith("float8"):
+            return ()
+        return (streaming(self.copies * elements, ACTIVATION_BYTES + 2),)
+
+    def _written_out(self) -> tuple[Work, ...]:
+        if not (self._frozen and self.setup.quantised):
+            return ()
+        return (streaming(self._weights, NF4_BYTES + ACTIVATION_BYTES),)
