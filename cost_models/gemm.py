@@ -8,9 +8,9 @@ do not fill the device may split k, which adds partial sums to write and read. T
 counts, as in a library's own choice; memory traffic and the start of the kernel bound it from
 below.
 
-A last wave of several that is not full costs the mean of a whole wave and of its share: busy multiprocessors
-get the power that idle ones leave. Rows that are not whole lines of the cache load more
-than they need, in smaller pieces.
+A last wave of several that is not full costs the mean of a whole wave and of its share: busy
+multiprocessors get the power that idle ones leave. Rows that are not whole lines of the cache load
+more than they need, in smaller pieces.
 
 On measured products (docs/costs.md) the constants below hold for A100, H100 and B200 alike; what
 differs between devices are the rates of a multiprocessor, which profiles state.
@@ -42,7 +42,7 @@ def gemm_s(work: Gemm, device: DeviceSpec) -> float:
     Raises:
         ValueError: no products exist in this dtype.
     """
-    rate = peak_flops_per_s(work.dtype, device) * matmul_efficiency(work.dtype, device)
+    rate = matmul_flops_per_s(work.dtype, device)
     memory_s = gemm_bytes(work) / streaming_bytes_per_s(device)
     if device.sm_count is None or device.sm_load_bytes_per_s is None:
         return max(work.flops / rate, memory_s)
@@ -71,11 +71,16 @@ def _result_bytes(work: Gemm) -> int:
     return work.output_bytes * (2 if work.accumulates else 1)
 
 
-def matmul_efficiency(dtype: str, device: DeviceSpec) -> float:
-    """Achieved fraction of the dtype's peak by large products."""
+def matmul_flops_per_s(dtype: str, device: DeviceSpec) -> float:
+    """Achieved rate of large products.
+
+    Raises:
+        ValueError: no products exist in this dtype.
+    """
+    efficiency = device.matmul_efficiency
     if element_bytes(dtype) == 1 and device.float8_matmul_efficiency is not None:
-        return device.float8_matmul_efficiency
-    return device.matmul_efficiency
+        efficiency = device.float8_matmul_efficiency
+    return peak_flops_per_s(dtype, device) * efficiency
 
 
 def wave_share(tiles: int, sm_count: int) -> float:

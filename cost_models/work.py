@@ -1,7 +1,8 @@
 """What one device is asked to do: the kernels that costs are given for.
 
 A kernel says its shape, not its time. ``Gemm`` is a matrix product, ``FlashAttention`` the fused
-kernel that never writes the scores, ``Streaming`` everything that is bound by device memory.
+kernel that never writes the scores, ``Contraction`` a product whose shape is not known,
+``Streaming`` everything that is bound by device memory.
 """
 
 from __future__ import annotations
@@ -71,6 +72,15 @@ class FlashAttention:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Contraction:
+    """Products of which only the operations and the bytes read and written are known."""
+
+    flops: float
+    bytes: float
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Streaming:
     """Kernels that read and write device memory: norms, activations, softmax, casts, optimizers.
 
@@ -83,4 +93,4 @@ class Streaming:
     kernels: int = 1
 
 
-Work: TypeAlias = Gemm | FlashAttention | Streaming
+Work: TypeAlias = Gemm | FlashAttention | Contraction | Streaming

@@ -18,9 +18,9 @@ from autoplan.search.memory import memory_of_plan
 from autoplan.search.pricing import Pricing
 from autoplan.search.weight_costs import dp_collective_s
 from cost_models.collectives import CollectiveKind
-from cost_models.compute import peak_flops_per_s
 from cost_models.memory import COMPUTE_BYTES, STORED_BYTES
 from cost_models.overlap import exposed_s
+from cost_models.peaks import peak_flops_per_s
 
 _PEAK_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 

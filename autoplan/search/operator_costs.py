@@ -1,10 +1,8 @@
 """Seconds and passing bytes of operators and conversions for one microbatch on one rank.
 
-An operator takes the roofline time of its share: flops over ``tp`` where the strategy splits the
-work, bytes by the placements of what it reads and writes. Its backward moves twice the bytes (it
-reads the same tensors and one gradient, and writes the others). An operator whose outputs all share
-an operand's storage costs nothing. Conversions on ``tp`` stand in the way of the compute that needs
-them, so they count in full.
+An operator takes the time of its kernels on the rank's shards (``kernels``). An operator whose
+outputs all share an operand's storage costs nothing. Conversions on ``tp`` stand in the way of the
+compute that needs them, so they count in full.
 """
 
 from __future__ import annotations
@@ -15,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
+from autoplan.search.kernels import kernels_of
 from autoplan.search.space import Link, Space
 from autoplan.sharding.placement import Placement, local_fraction
 from autoplan.sharding.redistribute import Message, conversion, is_possible, messages
-from autoplan.sharding.rules import is_attention
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
 from cost_models.collectives import CollectiveKind, collective_s
-from cost_models.compute import OpWork, WorkKind, op_s
+from cost_models.compute import kernel_s
+from cost_models.work import Work
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -134,19 +133,16 @@ class _Pricer:
         differentiable = any(meta.requires_grad for meta in node.outputs)
         saved = sum(kept.nbytes for kept in node.saved) / split
         activations = 2 * (moved - weights) if differentiable else moved - weights
+        whole = [self.sizes.meta(self.space.folded.operand(node, ref)) for ref in node.operands]
+        found = kernels_of(node, whole, moved, strategy, tp)
         return OpCost(
-            forward_s=self._seconds(node, node.flops / split, moved),
-            backward_s=(
-                self._seconds(node, node.backward_flops / split, 2 * moved)
-                if differentiable
-                else 0.0
-            ),
+            forward_s=self._seconds(found.forward),
+            backward_s=self._seconds(found.backward) if differentiable else 0.0,
             transient_bytes=max(activations - saved, moved - weights) + weights,
         )
 
-    def _seconds(self, node: OpNode, flops: float, nbytes: float) -> float:
-        work = OpWork(flops=flops, bytes=nbytes, dtype=node.outputs[0].dtype, kind=_kind_of(node))
-        return op_s(work, self.cluster.device)
+    def _seconds(self, kernels: tuple[Work, ...]) -> float:
+        return sum(kernel_s(kernel, self.cluster.device) for kernel in kernels)
 
     def link(self, link: Link) -> tuple[tuple[ConversionCost, ...], ...]:
         meta = self.sizes.meta(link.tensor.ref)
@@ -188,10 +184,3 @@ class _Pricer:
                 cast(CollectiveKind, kind), nbytes, self.space.tp, self.ranks_per_node, self.cluster
             )
         return self.known_s[message]
-
-
-def _kind_of(node: OpNode) -> WorkKind:
-    """Which achieved rate a node's flops run at; a node without flops streams memory."""
-    if not node.flops:
-        return "memory"
-    return "attention" if is_attention(node.target) else "matmul"

@@ -19,9 +19,9 @@ from autoplan.search.operator_costs import dp_ranks_per_node
 from autoplan.search.space import Space
 from autoplan.sharding.placement import local_fraction
 from cost_models.collectives import CollectiveKind, collective_s
-from cost_models.compute import achieved_bytes_per_s
 from cost_models.memory import COMPUTE_BYTES, STORED_BYTES, WeightBytes, weight_bytes
 from cost_models.optimizers import optimizer
+from cost_models.peaks import streaming_bytes_per_s
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -106,7 +106,7 @@ def weight_costs(
         trainable=trainable,
         per_element=per_element,
         optimizer_s={
-            number: tuple(n * traffic / achieved_bytes_per_s(cluster.device) for n in row)
+            number: tuple(n * traffic / streaming_bytes_per_s(cluster.device) for n in row)
             for number, row in elements.items()
             if trainable[number]
         },

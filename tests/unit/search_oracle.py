@@ -11,14 +11,15 @@ from collections import defaultdict
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.plan import Plan
 from autoplan.sharding.assignment import Assignment, assign
-from autoplan.sharding.placement import Placement, Replicate, grad_of, local_fraction
+from autoplan.sharding.placement import Placement, Replicate, Shard, grad_of, local_fraction
 from autoplan.sharding.redistribute import conversion, messages
 from autoplan.sharding.strategies import Port
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref
 from cost_models.collectives import collective_s
-from cost_models.compute import OpWork, op_s
+from cost_models.compute import kernel_s
 from cost_models.memory import weight_bytes
 from cost_models.overlap import exposed_s
+from cost_models.work import Gemm, Streaming
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -49,19 +50,30 @@ class Oracle:
         read = {
             (ref, port.placement) for ref, port in zip(node.operands, strategy.inputs, strict=True)
         }
+        if node.target == "aten.linear.default":
+            return self._linear_s(node)
         nbytes = sum(self.graph.meta(ref).nbytes * self._fraction(at) for ref, at in read)
         nbytes += node.outputs[0].nbytes * self._fraction(strategy.outputs[0])
-        share = self.tp if strategy.splits_work else 1
-        kind = "matmul" if node.flops else "memory"
+        once, twice = Streaming(bytes=nbytes), Streaming(bytes=2 * nbytes)
+        return kernel_s(once, self.cluster.device), kernel_s(twice, self.cluster.device)
 
-        def seconds(flops: float, moved: float) -> float:
-            work = OpWork(flops=flops, bytes=moved, dtype="float32", kind=kind)
-            return op_s(work, self.cluster.device)
-
-        return (
-            seconds(node.flops / share, nbytes),
-            seconds(node.backward_flops / share, 2 * nbytes),
+    def _linear_s(self, node: OpNode) -> tuple[float, float]:
+        """Three products, of which the gradient of the model's input is left out."""
+        tokens, weight = (self.graph.meta(ref) for ref in node.operands)
+        ports = self.assignment.strategies[node.name].inputs
+        at, weight_at = (
+            port.placement.dim if isinstance(port.placement, Shard) else None for port in ports
         )
+        m = tokens.numel // tokens.shape[-1] // (self.tp if at in (0, 1) else 1)
+        n = weight.shape[0] // (self.tp if weight_at == 0 else 1)
+        k = weight.shape[1] // (self.tp if weight_at == 1 else 1)
+
+        def seconds(rows: int, columns: int, summed: int) -> float:
+            work = Gemm(m=rows, n=columns, k=summed, dtype="float32", output_bytes=4)
+            return kernel_s(work, self.cluster.device)
+
+        back = seconds(m, k, n) if tokens.requires_grad else 0.0
+        return seconds(m, n, k), back + seconds(k, n, m)
 
     def compute_s(self) -> tuple[float, float]:
         """Forward, and backward with the recomputed forwards, of one microbatch."""

@@ -1,0 +1,166 @@
+"""The kernels of an operator under a strategy: what one rank is asked to run for it.
+
+Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
+product is one more product for each factor that learns. Convolutions are implicit products.
+Everything else streams what it reads and writes, twice as much in the backward (the same tensors
+and one gradient in, the others out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoplan.sharding.placement import local_shape
+from autoplan.sharding.rules import is_attention
+from autoplan.sharding.strategies import Strategy
+from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
+from cost_models.work import Contraction, FlashAttention, Gemm, Streaming, Work
+
+_FIRST_FACTOR = {
+    "aten.linear.default": 0,
+    "aten.matmul.default": 0,
+    "aten.mm.default": 0,
+    "aten.bmm.default": 0,
+    "aten.addmm.default": 1,
+    "aten.baddbmm.default": 1,
+}
+_CONVOLUTIONS = {"aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default"}
+_GROUPS = 6
+_IS_CAUSAL = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernels:
+    """What one rank runs for one operator and one microbatch; the backward if any output learns."""
+
+    forward: tuple[Work, ...]
+    backward: tuple[Work, ...]
+
+
+def kernels_of(
+    node: OpNode, read: Sequence[TensorMeta], moved: float, strategy: Strategy, ranks: int
+) -> Kernels:
+    """The kernels of a call on one rank.
+
+    Args:
+        read: the tensors of ``node.operands``, whole, in the same order.
+        moved: bytes that the rank reads and writes, a tensor that is read twice counted once.
+        ranks: of the axis that the strategy splits over.
+    """
+    if not node.flops:
+        return Kernels(forward=(Streaming(bytes=moved),), backward=(Streaming(bytes=2 * moved),))
+    call = _Call(
+        node=node,
+        read=read,
+        shapes=tuple(
+            local_shape(meta.shape, port.placement, ranks)
+            for meta, port in zip(read, strategy.inputs, strict=True)
+        ),
+        output=local_shape(node.outputs[0].shape, strategy.outputs[0], ranks),
+    )
+    if is_attention(node.target):
+        return _attention(call)
+    if node.target in _FIRST_FACTOR:
+        return _product(call, _FIRST_FACTOR[node.target])
+    if node.target in _CONVOLUTIONS:
+        return _convolution(call)
+    return _contraction(node, moved, ranks if strategy.splits_work else 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """A call on one rank: its node, what it reads (whole), and the rank's shapes."""
+
+    node: OpNode
+    read: Sequence[TensorMeta]
+    shapes: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+
+    @property
+    def output_bytes(self) -> int:
+        return DTYPE_BYTES[self.node.outputs[0].dtype]
+
+    def argument(self, position: int, name: str, default: Arg) -> Arg:
+        if len(self.node.args) > position:
+            return self.node.args[position]
+        return dict(self.node.kwargs).get(name, default)
+
+    def gemm(self, batch: int, m: int, n: int, k: int) -> Gemm:
+        dtype = self.node.outputs[0].dtype
+        return Gemm(m=m, n=n, k=k, batch=batch, dtype=dtype, output_bytes=self.output_bytes)
+
+    def gradients_of_added(self, operands: Sequence[TensorMeta]) -> tuple[Streaming, ...]:
+        """The gradient of a bias sums the output's gradient."""
+        nbytes = math.prod(self.output) * self.output_bytes
+        return tuple(Streaming(bytes=nbytes) for operand in operands if operand.requires_grad)
+
+
+def _product(call: _Call, first: int) -> Kernels:
+    """(m, k) x (k, n), as often as the second factor has a batch; a weight is (n, k)."""
+    left, right = call.shapes[first : first + 2]
+    k = left[-1]
+    n = 1 if len(right) == 1 else right[-2 if call.node.target == "aten.linear.default" else -1]
+    rows = math.prod(call.output) // n
+    m = rows if len(right) <= 2 else (left[-2] if len(left) > 1 else 1)
+    batch = rows // m
+    learns = [operand.requires_grad for operand in call.read[first : first + 2]]
+    others = [*call.read[:first], *call.read[first + 2 :]]
+    return Kernels(
+        forward=(call.gemm(batch, m, n, k),),
+        backward=(
+            *(call.gemm(batch, m, k, n),) * learns[0],
+            *(call.gemm(batch, k, n, m),) * learns[1],
+            *call.gradients_of_added(others),
+        ),
+    )
+
+
+def _convolution(call: _Call) -> Kernels:
+    """An implicit product: places by output channels, summed over input channels and window."""
+    weight = call.shapes[1]
+    groups = call.argument(_GROUPS, "groups", 1)
+    assert isinstance(groups, int)
+    channels, window = weight[0] // groups, math.prod(weight[1:])
+    places = call.output[0] * math.prod(call.output[2:])
+    learns = [operand.requires_grad for operand in call.read[:2]]
+    return Kernels(
+        forward=(call.gemm(groups, places, channels, window),),
+        backward=(
+            *(call.gemm(groups, places, window, channels),) * learns[0],
+            *(call.gemm(groups, window, channels, places),) * learns[1],
+            *call.gradients_of_added(call.read[2:]),
+        ),
+    )
+
+
+def _attention(call: _Call) -> Kernels:
+    """(..., heads, queries, head_dim); a mask given as a tensor skips no scores."""
+    query, key, value = call.shapes[:3]
+    causal = call.argument(_IS_CAUSAL, "is_causal", False) is True
+
+    def kernel(backward: bool) -> FlashAttention:
+        return FlashAttention(
+            batch=math.prod(query[:-3]),
+            heads=query[-3],
+            kv_heads=key[-3],
+            queries=query[-2],
+            keys=key[-2],
+            head_dim=query[-1],
+            value_dim=value[-1],
+            dtype=call.node.outputs[0].dtype,
+            causal=causal,
+            backward=backward,
+        )
+
+    learns = any(operand.requires_grad for operand in call.read[:3])
+    return Kernels(forward=(kernel(False),), backward=(kernel(True),) * learns)
+
+
+def _contraction(node: OpNode, moved: float, split: int) -> Kernels:
+    dtype = node.outputs[0].dtype
+    return Kernels(
+        forward=(Contraction(flops=node.flops / split, bytes=moved, dtype=dtype),),
+        backward=(Contraction(flops=node.backward_flops / split, bytes=2 * moved, dtype=dtype),),
+    )

@@ -1,0 +1,173 @@
+"""Kernels of operators against torch's own count of operations, under every strategy."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from autoplan.search.kernels import kernels_of
+from autoplan.sharding.mesh import MeshAxis
+from autoplan.sharding.rules import strategies_for
+from autoplan.trace.capture import capture
+from cost_models.work import Contraction, FlashAttention, Gemm, Streaming
+from tests.unit.trace_models import GPT, token_loss, tokens
+
+RANKS = 2
+AXIS = MeshAxis("tp", RANKS)
+
+
+class Products(nn.Module):
+    """One operator of every kind that multiplies, on learned factors and on data."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 16))
+        self.stack = nn.Parameter(torch.randn(4, 8, 16))
+        self.bias = nn.Parameter(torch.randn(16))
+        self.wide = nn.Conv2d(4, 8, 3, padding=1)
+        self.grouped = nn.Conv1d(8, 16, 3, groups=4, stride=2)
+
+    def forward(self, x):
+        """x: (batch, 4, 8, 8)."""
+        batch = x.shape[0]
+        left = x.permute(0, 1, 3, 2)
+        flat = torch.addmm(self.bias, x.reshape(batch * 32, 8), self.weight)
+        stacked = torch.baddbmm(
+            self.bias, x.reshape(batch * 4, 8, 8), (left @ self.weight).flatten(0, 1)
+        )
+        images = self.wide(x)
+        return (
+            flat.sum() / batch
+            + stacked.mean()
+            + (x @ self.stack).mean()
+            + torch.mm(flat.t(), flat).mean() / batch
+            + (x @ self.bias[:8]).mean()
+            + torch.einsum("bchw,chv->bwv", x, self.stack).mean()
+            + self.grouped(images.flatten(2)).mean()
+        )
+
+
+OF_GPT = capture(GPT(layers=1, width=32, heads=4, length=16), tokens(2, 16, 61), loss_fn=token_loss)
+OF_PRODUCTS = capture(Products(), (torch.randn(2, 4, 8, 8),))
+
+
+def cases(graph):
+    for node in graph.of_kind("call"):
+        if not (node.alias_of and all(node.alias_of)):
+            for strategy in strategies_for(node, graph, AXIS):
+                read = [graph.meta(ref) for ref in node.operands]
+                yield node, read, strategy, kernels_of(node, read, 100.0, strategy, RANKS)
+
+
+def counted(work: Gemm | FlashAttention | Contraction) -> float:
+    """Torch counts all scores of masked attention."""
+    return work.flops * (2 if isinstance(work, FlashAttention) and work.causal else 1)
+
+
+@pytest.mark.parametrize("graph", [OF_GPT, OF_PRODUCTS], ids=["gpt", "products"])
+def test_operations_are_torchs_over_the_ranks(graph):
+    seen = set()
+    for node, _, strategy, found in cases(graph):
+        split = RANKS if strategy.splits_work else 1
+        for flops, works in (
+            (node.flops, found.forward),
+            (node.backward_flops, found.backward),
+        ):
+            products = [work for work in works if not isinstance(work, Streaming)]
+            assert sum(counted(work) for work in products) == pytest.approx(flops / split), node
+            seen |= {type(work) for work in products}
+    assert Gemm in seen
+
+
+def test_every_kind_of_product_is_met():
+    targets = {node.target for graph in (OF_GPT, OF_PRODUCTS) for node in graph.nodes if node.flops}
+    assert targets >= {
+        "aten.linear.default", "aten.matmul.default", "aten.addmm.default", "aten.baddbmm.default",
+        "aten.mm.default", "aten.einsum.default", "aten.conv2d.default", "aten.conv1d.default",
+        "aten.scaled_dot_product_attention.default",
+    }  # fmt: skip
+
+
+def shapes(graph, target, label):
+    for node, _, strategy, found in cases(graph):
+        if (node.target, strategy.label) == (target, label):
+            return [
+                (work.batch, work.m, work.n, work.k)
+                for work in (*found.forward, *found.backward)
+                if isinstance(work, Gemm)
+            ]
+    raise AssertionError(f"no {target} {label}")
+
+
+def test_shapes_of_a_linear_layer():
+    """The first of GPT's layers: 32 tokens, 32 features to 96, split by output and by input."""
+    graph, linear = OF_GPT, "aten.linear.default"
+    assert shapes(graph, linear, "replicate") == [(1, 32, 96, 32), (1, 32, 32, 96), (1, 32, 96, 32)]
+    assert shapes(graph, linear, "k") == [(1, 32, 96, 16), (1, 32, 16, 96), (1, 16, 96, 32)]
+
+
+def test_attention_follows_its_heads():
+    graph = OF_GPT
+    found = {
+        strategy.label: kernels.forward[0]
+        for node, _, strategy, kernels in cases(graph)
+        if node.target == "aten.scaled_dot_product_attention.default"
+    }
+    whole, split = found["replicate"], found["h"]
+    assert isinstance(whole, FlashAttention)
+    assert isinstance(split, FlashAttention)
+    assert (whole.batch, whole.heads, whole.kv_heads, whole.queries) == (2, 4, 4, 16)
+    assert (split.heads, split.kv_heads, split.head_dim, split.causal) == (2, 2, 8, True)
+
+
+def test_everything_else_streams():
+    graph = OF_GPT
+    streams = [
+        kernels
+        for node, _, _, kernels in cases(graph)
+        if node.target in ("aten.gelu.default", "aten.add.Tensor", "aten.embedding.default")
+    ]
+    assert streams
+    for kernels in streams:
+        assert (kernels.forward, kernels.backward) == (
+            (Streaming(bytes=100.0),),
+            (Streaming(bytes=200.0),),
+        )
+
+
+def test_products_of_unknown_shape_keep_their_operations():
+    graph = OF_PRODUCTS
+    found = [
+        kernels for node, _, _, kernels in cases(graph) if node.target == "aten.einsum.default"
+    ]
+    assert found
+    assert all(isinstance(work, Contraction) for each in found for work in each.forward)
+
+
+def test_masks_and_data_without_gradients():
+    """A tensor as mask skips no scores; data that does not learn has no gradient product."""
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x, mask):
+            q = self.inner(x).unflatten(-1, (2, 4)).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q, q, attn_mask=mask).mean()
+
+    graph = capture(
+        Masked(),
+        (torch.randn(2, 6, 8), torch.ones(6, 6, dtype=torch.bool)),
+        batch_dims={"x": 0, "mask": None},
+    )
+    found = {
+        node.target: kernels
+        for node, _, strategy, kernels in cases(graph)
+        if strategy.label == "replicate"
+    }
+    attention = found["aten.scaled_dot_product_attention.default"].forward[0]
+    assert isinstance(attention, FlashAttention)
+    assert not attention.causal
+    linear = found["aten.linear.default"]
+    assert [type(work) for work in linear.backward] == [Gemm, Streaming]
