@@ -2,8 +2,8 @@
 
 ``block`` keeps a layer's input and runs the layer again; where the framework stops early, except
 for its last product, the message after it and the residual: their results are not needed.
-``attention`` runs the attention core again (Korthikanti et al. 2022, section 5). ``operators`` keeps
-attention and every second product (torchtitan's selective policy) and runs the rest again.
+``attention`` runs the attention core again (Korthikanti et al. 2022, section 5). ``operators``
+keeps attention and every second product (torchtitan's selective policy) and runs the rest again.
 """
 
 from __future__ import annotations
