@@ -5,10 +5,9 @@
     python -m benchmarks.fit_costs --hold-out  # errors of sets left out of their group's fit
 
 Each group of devices has the few constants that its measurements can tell (``GROUPS``); all others
-stay as their files say. Every set of measurements weighs the square root of its rows, so that large
-sweeps do not decide alone, and of the largest one every twelfth row is taken. The loss is the mean
-absolute logarithm of predicted over measured; a pattern search minimises it from the values of the
-files.
+stay as their files say. Every set of measurements weighs the same, so that large ones do not decide
+alone. The loss is the mean absolute logarithm of predicted over measured; a pattern search descends
+from the values of the files.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ ROOT = Path(__file__).parents[1]
 DEVICES = ROOT / "hardware_profiles" / "data" / "devices"
 FILES = ("training.csv", "training_bulk.csv")
 SEED = 0
-THINNED = {"vtrain-single": 12}
 SCORED = ("A", "B")
 # No device is known to do better: copies, and attention in its papers' best figures.
 HIGHEST = {
@@ -119,13 +117,10 @@ class Measured:
 
 def measured() -> list[Measured]:
     """All scored rows of complete runs that can be priced."""
-    found, seen = [], Counter()
+    found = []
     for file in FILES:
         for row in read_rows(Path(__file__).parent / "data" / file).rows:
             if not row.step_time_s or row.quality not in SCORED:
-                continue
-            seen[row.set] += 1
-            if seen[row.set] % THINNED.get(row.set, 1):
                 continue
             try:
                 configured = configuration_of(row)
@@ -156,9 +151,9 @@ def _predicted_s(row: Measured, values: Mapping[str, float]) -> float:
 
 
 def loss(rows: list[Measured], values: Mapping[str, float]) -> float:
-    """Mean |log(predicted / measured)|, sets weighted by the square root of their rows."""
+    """Mean over sets of the mean |log(predicted / measured)|."""
     sizes = Counter(row.named for row in rows)
-    weights = [1 / math.sqrt(sizes[row.named]) for row in rows]
+    weights = [1 / sizes[row.named] for row in rows]
     logs = (abs(math.log1p(error)) for error in errors(rows, values))
     return sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights)
 

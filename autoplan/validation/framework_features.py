@@ -7,8 +7,8 @@ Features are those of documentation and source, never of one paper's figures:
 - Megatron-LM of 2022 (Korthikanti et al.): ``main_grad`` in fp32, added to by the products of the
   weights' gradients, reduced after the last backward.
 - Megatron-Core (r0.8 and Megatron-LM since): distributed optimizer, overlapped reductions, gathers
-  and pipeline messages. ``examples/llama`` with 8-bit products gathers 8-bit weights and reduces
-  in bf16.
+  and pipeline messages. ``examples/llama`` with 8-bit products gathers 8-bit weights, reduces in
+  bf16 and fuses the loss (``--cross-entropy-loss-fusion``).
 - NeMo 24: Apex' distributed Adam with bf16 gradients (``grad_sync_dtype: bf16``) and the 16 bits
   that a bf16 weight lacks of its fp32 master (``store_param_remainders``); tensor-parallel messages
   overlap (``ub_tp_comm_overlap`` in the launcher's Llama 3 and Nemotron configs).
@@ -97,7 +97,12 @@ PYTORCH = Framework(
 )
 TORCHTITAN = replace(PYTORCH, name="torchtitan", gathered_bytes=2, split_attention_share=0.62)
 COMPOSER = replace(
-    PYTORCH, name="Composer FSDP", gathered_bytes=2, pointwise="fused", attention_generation=1
+    PYTORCH,
+    name="Composer FSDP",
+    gathered_bytes=2,
+    pointwise="fused",
+    attention_generation=1,
+    fuses_loss=True,
 )
 FLASH_ATTENTION = replace(
     PYTORCH,
@@ -105,6 +110,7 @@ FLASH_ATTENTION = replace(
     pointwise="fused",
     dropout=True,
     attention_generation=1,
+    fuses_loss=True,
 )
 PURE_BF16 = replace(
     PYTORCH, name="PyTorch in bf16", weight_bytes=2, gradient_bytes=2, reduced_bytes=2,

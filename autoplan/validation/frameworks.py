@@ -83,7 +83,9 @@ def _megatron_lm(row: MeasuredRow) -> Usage:
 def _megatron_core(row: MeasuredRow) -> Usage:
     features = MEGATRON_CORE
     if _eight_bit(row):
-        features = replace(features, gradient_bytes=2, reduced_bytes=2, gathered_bytes=1)
+        features = replace(
+            features, gradient_bytes=2, reduced_bytes=2, gathered_bytes=1, fuses_loss=True
+        )
     overlaps = re.search(r"tp.?comm", f"{row.framework} {row.notes}".lower())
     return replace(
         _MEGATRON_USAGE,

@@ -24,7 +24,7 @@ def learned_weights(setup: Setup) -> int:
         pairs = 2 * model.hidden + model.attention_width + model.kv_width
         return model.layers * LORA_RANK * pairs
     each = ADAPTER_PROMPT * model.hidden + model.heads
-    prompts = (model.layers - ADAPTER_FIRST_LAYER) * each
+    prompts = max(0, model.layers - ADAPTER_FIRST_LAYER) * each
     return prompts + (_scales_and_norms(setup) if setup.tuning == "adapter-v2" else 0)
 
 

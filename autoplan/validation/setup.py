@@ -42,6 +42,7 @@ class Framework:
             before its last product (torch.utils.checkpoint, not reentrant, since 2.1).
         gathers_in_one_ring: ZeRO 3 sends tensor after tensor around one ring of all ranks, between
             the layers (DeepSpeed of 2021).
+        fuses_loss: cross-entropy reads and writes logits once, in 16 bits.
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         split_attention_share: rate of fused attention over a sequence split on ``cp``, of that over
@@ -66,6 +67,7 @@ class Framework:
     overlaps_input_gradients: bool = True
     stops_recompute_early: bool = False
     gathers_in_one_ring: bool = False
+    fuses_loss: bool = False
     fuses_optimizer: bool = True
     attention_generation: int = 2
     split_attention_share: float = 1.0
