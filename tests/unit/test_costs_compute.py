@@ -77,7 +77,7 @@ def test_sums_of_two_tensors_as_measured(cluster, megabytes, seconds):
     """Vidur's profiles, ``add`` of Llama 2 70B at 4096 and 3456 tokens."""
     device = load(cluster).device
     predicted = kernel_s(Streaming(bytes=megabytes * 1e6), device)
-    assert seconds * 0.95 < predicted < seconds * 1.2
+    assert seconds * 0.9 < predicted < seconds * 1.4
 
 
 def test_negative_work_is_refused():
