@@ -153,7 +153,6 @@ def _device(facts: DeviceFacts) -> DeviceSpec:
         name=facts.name,
         peak_flops={dtype: fact.value for dtype, fact in facts.peak_flops.items()},
         matmul_efficiency=facts.matmul_efficiency.value,
-        attention_efficiency=_optional(facts.attention_efficiency),
         attention_forward_efficiency=_optional(facts.attention_forward_efficiency),
         attention_backward_efficiency=_optional(facts.attention_backward_efficiency),
         attention_generation=_optional(facts.attention_generation) or 2,

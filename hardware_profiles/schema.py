@@ -46,7 +46,6 @@ class DeviceFacts(_Strict):
     name: Text
     peak_flops: dict[Dtype, Fact[Positive]]
     matmul_efficiency: Fact[Fraction]
-    attention_efficiency: Fact[Fraction] | None = None
     attention_forward_efficiency: Fact[Fraction] | None = None
     attention_backward_efficiency: Fact[Fraction] | None = None
     attention_generation: Fact[Count] | None = None

@@ -24,8 +24,6 @@ class DeviceSpec:
         memory_efficiency: achieved fraction of ``memory_bytes_per_s`` by large streaming kernels.
         launch_s: cost of starting one kernel, and of its ramp until memory is saturated.
         workspace_bytes: device context, NCCL and library workspaces.
-        attention_efficiency: achieved fraction of the peak by the fused attention kernel; None
-            where it is a plain matrix product (``matmul_efficiency``).
         attention_forward_efficiency, attention_backward_efficiency: achieved fraction of the peak
             by the fused attention kernels at head dimension 128, long sequences and no mask; None:
             as ``matmul_efficiency``.
@@ -44,7 +42,6 @@ class DeviceSpec:
     launch_s: float
     workspace_bytes: int
     host_link_bytes_per_s: float | None = None
-    attention_efficiency: float | None = None
     attention_forward_efficiency: float | None = None
     attention_backward_efficiency: float | None = None
     attention_generation: int = 2
