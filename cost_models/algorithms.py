@@ -11,6 +11,8 @@ For a tensor of S bytes and ``r`` ranks in each of ``n`` nodes, ``N`` in all:
 - chain (broadcast): every rank passes the S bytes on, those of a node through all its adapters.
 - switch (NVLink SHARP): ``(r+1)/r S`` in two steps inside, a tree between the nodes.
 - all-to-all: each rank sends ``S/N`` to each other rank.
+- push and pull (parameter servers, Li et al. 2014): each rank sends S to ``s`` servers, then
+  fetches S from them. A server holds ``1/s`` of the tensor and moves ``N S / s`` either way.
 
 ``CHUNKED`` collectives send chunk after chunk through both tiers at once; ``MESSAGES`` are sent
 whole by pairs of ranks.
@@ -27,7 +29,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 CollectiveKind = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send_recv",
+    "push_pull",
 ]
 
 
@@ -109,6 +117,15 @@ def _send_recv(nbytes: float, group: Group) -> Traffic:
     if group.nodes > 1:
         return Traffic(0.0, 0, nbytes, 1)
     return Traffic(nbytes, 1, 0.0, 0)
+
+
+def push_pull(nbytes: float, nodes_a_server: float) -> Traffic:
+    """What passes the slower one of a rank's share of its node's adapters and of a server's.
+
+    Servers are nodes like those of the ranks. A group has of a server's adapters what it has of its
+    own nodes': the same share for as many ranks as all servers together are nodes.
+    """
+    return Traffic(0.0, 0, 2 * nbytes * max(1.0, nodes_a_server), 2)
 
 
 CHUNKED: dict[str, tuple[Callable[[float, Group], Traffic], ...]] = {

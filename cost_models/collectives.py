@@ -13,7 +13,8 @@ those of a protocol: large messages fill the link, small ones (LL, LL128) start 
 less a second; a protocol is open to a group where each tier it crosses has it. NCCL picks by its
 own estimate of the same minimum. The minimum and maximum of straight lines over the size never
 jump: ``t(S) <= t(k S) <= k t(S)`` for every k >= 1. In all-to-all the tiers add up, since the
-messages of a device share its injection. Formulas: nccl-tests PERFORMANCE.md, NCCL's tuning model.
+messages of a device share its injection. Push and pull of parameter servers is there to compare
+with; no plan uses it. Formulas: nccl-tests PERFORMANCE.md, NCCL's tuning model.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 from cost_models.algorithms import (
     CHUNKED,
@@ -28,6 +30,7 @@ from cost_models.algorithms import (
     CollectiveKind,
     Group,
     Traffic,
+    push_pull,
     switch_all_reduce,
 )
 from hardware_profiles.spec import ClusterSpec, LinkSpec, ProtocolSpec
@@ -45,35 +48,52 @@ class _Pace:
 
 
 def collective_s(
-    kind: CollectiveKind, nbytes: float, ranks: int, ranks_per_node: int, cluster: ClusterSpec
+    kind: CollectiveKind,
+    nbytes: float,
+    ranks: int,
+    ranks_per_node: int,
+    cluster: ClusterSpec,
+    *,
+    servers: int = 0,
 ) -> float:
-    """Seconds for one collective, zero for a group of one.
+    """Seconds for one collective, zero for a group of one without servers.
 
     Args:
         kind: which collective.
         nbytes: size of the whole tensor: what every rank has (all_reduce), the gathered output
             (all_gather), the input (reduce_scatter), one rank's local tensor (all_to_all), the
-            message (broadcast, send_recv).
+            message (broadcast, send_recv), what every rank pushes and pulls (push_pull).
         ranks: size of the group.
         ranks_per_node: how many of them share a node; more than ``ranks`` means all.
+        servers: nodes beside the group's that hold the parameters, of push_pull alone.
 
     Raises:
         ValueError: unknown kind, or numbers that make no group.
     """
-    if kind not in CHUNKED and kind not in MESSAGES:
-        raise ValueError(f"unknown collective {kind!r}; known: {', '.join((*CHUNKED, *MESSAGES))}")
+    _check_kind(kind, servers)
     if nbytes < 0 or ranks < 1 or not 1 <= ranks_per_node <= cluster.gpus_per_node:
         raise ValueError(
             f"no such group: {nbytes} bytes, {ranks} ranks, {ranks_per_node} in each node of "
             f"{cluster.gpus_per_node} devices"
         )
-    if ranks == 1:
-        return 0.0
     local = ranks_per_node * cluster.nodes_per_domain
     group = Group(ranks, min(ranks, local), math.ceil(ranks / local))
+    if kind == "push_pull":
+        nodes = ranks / min(ranks, ranks_per_node)
+        return _message_s(push_pull(nbytes, nodes / servers), group, cluster)
+    if ranks == 1:
+        return 0.0
     if kind in MESSAGES:
         return _message_s(MESSAGES[kind](nbytes, group), group, cluster)
     return min(_ways_s(kind, nbytes, group, cluster))
+
+
+def _check_kind(kind: CollectiveKind, servers: int) -> None:
+    known = get_args(CollectiveKind)
+    if kind not in known:
+        raise ValueError(f"unknown collective {kind!r}; known: {', '.join(known)}")
+    if servers < 0 or (kind == "push_pull") != (servers > 0):
+        raise ValueError(f"{kind} with {servers} servers: push_pull needs one or more, others none")
 
 
 def _ways_s(
