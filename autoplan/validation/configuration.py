@@ -8,6 +8,7 @@ train without.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from autoplan.validation.batches import batches_of
@@ -117,6 +118,7 @@ def _choices(row: MeasuredRow, usage: Usage, assumed: list[str]) -> tuple[Setup,
         tuning=tuning_of(row),
         quantised=quantised(row),
         layer_only=layer_only,
+        without_ends=bool(re.search(r"analytic|relative", row.mem_kind.lower())),
         forward_only=layer_only and "forward" in row.task.lower(),
     )
     return tuple(

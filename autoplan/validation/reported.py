@@ -50,6 +50,8 @@ def scope_of(row: MeasuredRow) -> Scope:
     kind = row.mem_kind.lower()
     states = re.search(r"model.?states?|optimizer", kind) is not None
     activations = "activation" in kind
+    if "peak activation" in kind:
+        return "allocated"
     if states:
         return "states and activations" if activations else "states"
     if activations:
