@@ -145,6 +145,7 @@ def _cluster(profile: ProfileFacts) -> ClusterSpec:
         nics_per_node=_optional(profile.nics_per_node),
         oversubscription=_optional(profile.oversubscription) or 1.0,
         price_per_gpu_hour_usd=_optional(profile.price_per_gpu_hour_usd),
+        step_jitter=_optional(profile.step_jitter),
     )
 
 

@@ -106,6 +106,7 @@ class ProfileFacts(_Strict):
     oversubscription: Fact[AtLeastOne] | None = None
     overlap_efficiency: Fact[FractionOrNone]
     price_per_gpu_hour_usd: Fact[Positive] | None = None
+    step_jitter: Fact[FractionOrNone] | None = None
     device: DeviceFacts
     intra_node: LinkFacts
     inter_node: LinkFacts

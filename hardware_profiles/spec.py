@@ -110,6 +110,8 @@ class ClusterSpec:
         oversubscription: how many times more the adapters send than the network carries.
         price_per_gpu_hour_usd: assumed; for reports only.
         overlap_efficiency: fraction of data-parallel communication that can hide under compute.
+        step_jitter: standard deviation of one device's step time over its mean; None: devices are
+            equally fast.
         provenance: source class of every value, by dotted name (``device.launch_s``).
         digest: hash of the profile's values, kept in plans to notice a changed profile.
     """
@@ -129,6 +131,7 @@ class ClusterSpec:
     nics_per_node: int | None = None
     oversubscription: float = 1.0
     price_per_gpu_hour_usd: float | None = None
+    step_jitter: float | None = None
 
     @property
     def nodes_per_domain(self) -> int:

@@ -18,6 +18,7 @@ from autoplan.validation.passes import NOTHING, Part
 from autoplan.validation.recompute import with_recompute
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, chunks, held_chunks, weights_of
+from cost_models.jitter import slowest_of
 from cost_models.pipeline import StageTimes, simulate
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
@@ -25,7 +26,10 @@ from hardware_profiles.spec import ClusterSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTime:
-    """``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s`` on the slowest rank."""
+    """``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s`` on the slowest rank.
+
+    ``bubble_s`` is what it waits for: other stages, and the slowest device of all.
+    """
 
     step_s: float
     compute_s: float
@@ -74,11 +78,13 @@ def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
     updated_s = max(optimizer_s(clock, each) for each in set(held))
     compute_s = setup.microbatches * sum(_compute_s(each) for each in by_rank[slowest])
     exposed_s = setup.microbatches * sum(_exposed_s(each) for each in by_rank[slowest])
+    own_s = ends_s[slowest] + updated_s
+    waits_s = own_s * (slowest_of(setup.gpus, clock.cluster.step_jitter) - 1)
     return StepTime(
-        step_s=ends_s[slowest] + updated_s,
+        step_s=own_s + waits_s,
         compute_s=compute_s,
         exposed_comm_s=exposed_s + once_s[slowest],
-        bubble_s=max(0.0, pipeline.rank_end_s[slowest] - compute_s - exposed_s),
+        bubble_s=max(0.0, pipeline.rank_end_s[slowest] - compute_s - exposed_s) + waits_s,
         optimizer_s=updated_s,
     )
 

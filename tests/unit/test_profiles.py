@@ -87,6 +87,7 @@ def test_adapters_and_domains():
     [
         ("scaleup_gpus = " + FACT % "12", "not a multiple of gpus_per_node"),
         ("oversubscription = " + FACT % "0.5", "oversubscription.value"),
+        ("step_jitter = " + FACT % "-0.1", "step_jitter.value"),
         (
             "price_per_gpu_hour_usd = " + (FACT % "2.0").replace("assumed", "measured"),
             "price_per_gpu_hour_usd is an assumption",
@@ -96,6 +97,14 @@ def test_adapters_and_domains():
 def test_impossible_clusters_are_refused(line, complaint):
     with pytest.raises(ProfileFault, match=complaint):
         parse(NAMING + line, where="x")
+
+
+def test_jitter_is_a_figure_that_no_shipped_profile_has():
+    assert all(load(name).step_jitter is None for name in names())
+    jittery = parse(NAMING + "step_jitter = " + FACT % "0.02", where="x")
+    assert jittery.step_jitter == 0.02
+    assert jittery.provenance["step_jitter"] == "assumed"
+    assert jittery.digest != load("dgx-h100").digest
 
 
 def test_a_path_gives_the_same_profile_as_its_name(tmp_path):
