@@ -11,9 +11,9 @@ again with all its parameters.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -43,8 +43,20 @@ class _Forward:
         raise WithheldError(group)
 
 
+def _noticed(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def noticing(withheld: _Withheld, *args: Any, **kwargs: Any) -> Any:
+        withheld.notice()
+        return method(withheld, *args, **kwargs)
+
+    return noticing
+
+
 class _Withheld(dict[str, Any]):
-    """``_parameters`` of a module without its parameters: empty, and not to be read in forward."""
+    """``_parameters`` of a module without its parameters: empty, and not to be used in forward.
+
+    Other attributes are looked up here first, so asking for other names is nothing special.
+    """
 
     def __init__(self, group: str, names: Iterable[str], forward: _Forward):
         super().__init__()
@@ -52,55 +64,37 @@ class _Withheld(dict[str, Any]):
         self._names = frozenset(names)
         self._forward = forward
 
-    def _notice(self) -> None:
+    def notice(self) -> None:
         if self._forward.running:
             self._forward.read(self._group)
 
     def __contains__(self, name: object) -> bool:
         if name in self._names:
-            self._notice()
+            self.notice()
         return False
 
-    def __getitem__(self, name: str) -> Any:
-        self._notice()
-        raise KeyError(name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._notice()
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._notice()
-        return iter(())
-
-    def __len__(self) -> int:
-        self._notice()
-        return 0
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self._notice()
-        return default
-
-    def keys(self) -> Any:
-        self._notice()
-        return super().keys()
-
-    def values(self) -> Any:
-        self._notice()
-        return super().values()
-
-    def items(self) -> Any:
-        self._notice()
-        return super().items()
+    __getitem__ = _noticed(dict.__getitem__)
+    __setitem__ = _noticed(dict.__setitem__)
+    __delitem__ = _noticed(dict.__delitem__)
+    __iter__ = _noticed(dict.__iter__)
+    __len__ = _noticed(dict.__len__)
+    copy = _noticed(dict.copy)
+    get = _noticed(dict.get)
+    items = _noticed(dict.items)
+    keys = _noticed(dict.keys)
+    pop = _noticed(dict.pop)
+    setdefault = _noticed(dict.setdefault)
+    update = _noticed(dict.update)
+    values = _noticed(dict.values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A block without its parameters, which are those named, in the order of the module."""
+    """A block, and its parameters by their names in the program, in the order of the module."""
 
     group: str
     module: nn.Module
-    parameters: Mapping[str, nn.Parameter] = field(default_factory=dict)
+    parameters: Mapping[str, nn.Parameter]
 
 
 class WithheldParameters:
@@ -179,6 +173,8 @@ class WithheldParameters:
 
         Placeholders stand in the order of the parameters in the model, as export leaves them.
         """
+        if not self._members:
+            return
         placeholders = self._placeholders(program)
         for node in program.graph.nodes:
             if node.target is BLOCK and node.args[1] in self._members:
