@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from autoplan.validation.batches import batches_of
 from autoplan.validation.clusters import cluster_of
 from autoplan.validation.frameworks import Usage, usage_of
+from autoplan.validation.hybrid import replicas_of
 from autoplan.validation.mesh import Mesh, mesh_of
 from autoplan.validation.pipelines import schedule_of, virtual_stages_of
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
@@ -111,6 +112,7 @@ def _choices(row: MeasuredRow, usage: Usage, assumed: list[str]) -> tuple[Setup,
         cp=mesh.cp,
         ep=mesh.ep,
         zero=zero,
+        replicas=1 if layer_only else replicas_of(row, mesh, zero, assumed),
         sequence_parallel=_sequence_parallel(row, usage, mesh, assumed),
         recompute=recompute_of(row, usage, assumed),
         attention=attention_of(row, usage),

@@ -167,7 +167,7 @@ def _torchtune(row: MeasuredRow) -> Usage:
 def _pytorch(row: MeasuredRow) -> Usage:
     text = f"{row.framework} {row.precision}".lower()
     features = PURE_BF16 if re.search(r"pure|true", text) else PYTORCH
-    sharded = "fsdp" in text or row.zero == 3
+    sharded = bool(re.search(r"[fh]sdp|hybrid.?shard", text)) or row.zero == 3
     return Usage(
         framework=replace(
             features,
@@ -192,5 +192,5 @@ _BUILDERS: tuple[tuple[str, Callable[[MeasuredRow], Usage]], ...] = (
     (r"flash.?attention.*(repo|training)", _flash_attention),
     (r"lit.?gpt", _litgpt),
     (r"torchtune", _torchtune),
-    (r"fsdp|pytorch|ddp|torch|lightning|transformers|accelerate|hugging.?face", _pytorch),
+    (r"[fh]sdp|pytorch|ddp|torch|lightning|transformers|accelerate|hugging.?face", _pytorch),
 )

@@ -19,6 +19,11 @@ _UNIT = re.compile(r"(\s*)([a-zµ%_]+)", re.IGNORECASE)
 _PLAIN_UNITS = frozenset(("g", "gb", "gib", "s", "sec", "x"))
 _OTHER_UNITS = frozenset(("ms", "us", "µs", "min", "mins", "minutes", "h", "hours", "k", "m", "%"))
 _STAGE = re.compile(r"(?:zero)?[\s_-]*(?:stage)?[\s_-]*([0-3])(?![\d.])", re.IGNORECASE)
+_STAGE_WORDS = (
+    (re.compile(r"_?hybrid_shard_zero2|shard_grad_op"), 2),
+    (re.compile(r"[fh]sdp|fully sharded|full_shard|_?hybrid[ _-]?shard|shard\w* (with)?in"), 3),
+    (re.compile(r"ddp|no_shard"), 0),
+)
 LARGEST = 10**12
 
 
@@ -80,17 +85,16 @@ def length(text: str) -> int | None:
 
 
 def zero_stage(text: str) -> int | None:
-    """``3``, ``ZeRO-1``, ``1 (distributed optimizer)``, ``FSDP``: the stage, 0 to 3."""
+    """``3``, ``ZeRO-1``, ``1 (distributed optimizer)``, ``FSDP``, ``HSDP``: the stage, 0 to 3."""
     cell = text.strip().lower()
     if says_nothing(cell):
         return None
     found = _STAGE.match(cell)
     if found:
         return int(found.group(1))
-    if cell.startswith(("fsdp", "fully sharded")):
-        return 3
-    if cell.startswith("ddp"):
-        return 0
+    for words, stage in _STAGE_WORDS:
+        if words.match(cell):
+            return stage
     raise NumberFault(f"{_quoted(text)} is not one ZeRO stage")
 
 

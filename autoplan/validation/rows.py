@@ -42,6 +42,7 @@ class MeasuredRow:
         step_time_s: of one optimizer step (of one pass of a layer where ``task`` says so).
         peak_mem_gb: in 1e9 bytes or in GiB, as ``mem_kind`` says.
         oom: the run did not fit.
+        sharding: the words of the column ``zero``.
         faults: cells that cannot be read, with the column.
     """
 
@@ -65,6 +66,7 @@ class MeasuredRow:
     mem_kind: str
     config_complete: str
     notes: str
+    sharding: str
     n_params_b: float | None
     layers: int | None
     hidden: int | None
@@ -211,6 +213,7 @@ def _row(cells: Mapping[str, str], line: int) -> MeasuredRow:
             values[column] = parse(cell)
         except NumberFault as fault:
             faults.append(f"{column}: {fault}")
+    values["sharding"] = _one_line(cells.get("zero", ""))
     values["quality"] = values["quality"].upper()[:1]
     words = cells.get("seq_len", "").lower()
     varies = "variable" in words or "longest" in words
