@@ -74,7 +74,7 @@ def test_sizes_that_do_not_divide_are_priced(tmp_path: Path, cells: dict[str, st
 
 
 AWKWARD = {
-    **{axis: ("1", "2", "3", "8", "") for axis in ("tp", "pp", "cp", "ep", "dp", "vpp")},
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "dp", "vpp"), ("1", "2", "3", "8", "")),
     "n_gpus": ("1", "8", "24", "768", ""),
     "layers": ("1", "7", "96"),
     "heads": ("1", "12", "96"),
