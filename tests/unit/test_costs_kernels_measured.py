@@ -63,7 +63,7 @@ def test_training_is_no_faster_than_its_products_alone(fit):
     """Profiles have what training reaches, at the clocks of whole hours."""
     cluster = "dgx-h100" if "H100" in fit.device else "dgx-a100-80g"
     alone, profile = fitted(fit)[0], load(cluster).device.matmul_efficiency
-    assert 0.8 * alone < profile < 1.02 * alone
+    assert 0.7 * alone < profile < 1.02 * alone
 
 
 def test_docs_have_the_fits_and_errors_of_today():
