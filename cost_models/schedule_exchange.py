@@ -4,6 +4,10 @@ At the end of a slot, neighbours that have something for each other exchange it 
 overlap, ``batch_isend_irecv``; torch's ``Schedule1F1B`` waits for the same pairs of messages): the
 exchange starts when both have ended their compute, takes the longer one of the two messages, and
 neither goes on before its end. A rank's exchanges with both its neighbours run side by side.
+
+Slots are sums and maxima of the clocks before them. Where slots do the same as a period before, and
+all clocks have moved on by the same time since, they move on by it in each further period: such a
+steady state is not run through.
 """
 
 from __future__ import annotations
@@ -12,10 +16,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cost_models.schedule_repeat import longest_repetition, repeat
 from cost_models.schedule_rows import StageSeconds, endings, stage_seconds
 from cost_models.schedule_slots import Bools, Floats, Layout, exchange_layout
 from cost_models.schedule_times import ScheduleClocks, StageTimes
 from cost_models.schedules import PipelineShape
+
+LOOK_EVERY = 16  # slots, for a steady state
+EQUAL = 1e-13  # of the clock: rounding
 
 
 def simulate_exchanges(shape: PipelineShape, stages: Sequence[StageTimes]) -> ScheduleClocks:
@@ -26,7 +34,9 @@ def simulate_exchanges(shape: PipelineShape, stages: Sequence[StageTimes]) -> Sc
         stages: times of each stage, in the model's order.
     """
     layout, seconds = exchange_layout(shape), stage_seconds(shape, stages)
-    ends, exchanged, exposed = _run(_compute_s(layout, seconds), _exchange_s(layout, seconds))
+    ends, exchanged, exposed = _run(
+        _compute_s(layout, seconds), _exchange_s(layout, seconds), layout.period
+    )
     found = endings(layout, seconds)
     return ScheduleClocks(
         rank_end_s=found.rank_end_s(exchanged),
@@ -53,10 +63,15 @@ def _exchange_s(layout: Layout, seconds: StageSeconds) -> Floats:
     return np.maximum(up, np.roll(down, -1, axis=1))
 
 
-def _run(compute_s: Floats, exchange_s: Floats) -> tuple[Floats, Floats, list[float]]:
+def _run(compute_s: Floats, exchange_s: Floats, period: int) -> tuple[Floats, Floats, list[float]]:
     """Ends of compute and of exchanges, both of shape (slots, ranks), and the exposed seconds.
 
     Rows have one column more, so that both neighbours of each rank are beside it.
+
+    Args:
+        compute_s: of shape (slots, ranks).
+        exchange_s: as ``compute_s``; -inf where there is none.
+        period: slots after which the schedule does the same again.
     """
     slots, ranks = exchange_s.shape
     ends = np.empty((slots, ranks + 1))  # rank 0 again behind the last
@@ -68,18 +83,35 @@ def _run(compute_s: Floats, exchange_s: Floats) -> tuple[Floats, Floats, list[fl
         *(exchanged[:-1], compute_s, ends, ends[:, :-1], ends[:, 1:]),
         *(exchange_s, pairs, pairs[:, :-1], pairs[:, 1:], exchanged[1:], some_alone),
     )
+    first, last = longest_repetition(compute_s, exchange_s, period)
+    slot = 0
+    while slot < slots:
+        stop = min(slot + max(period, LOOK_EVERY), last) if first <= slot < last else slots
+        stop = first if slot < first < last else stop
+        _advance(*(line[slot:stop] for line in lines))
+        slot = stop
+        if first < slot < last:
+            since_s = exchanged[slot] - exchanged[slot - period]
+            if np.ptp(since_s) <= EQUAL * exchanged[slot, 0]:
+                for clocks, done in ((ends, slot), (exchanged, slot + 1)):
+                    repeat(clocks, done, done + last - slot, period, since_s[0])
+                slot = last
+    return ends[:, :-1], exchanged[1:], _exposed_s(ends, exchanged[1:], pairs, ~meets)
+
+
+def _advance(*lines: Floats | list[bool]) -> None:
+    """Slot after slot of the arrays of ``_run``."""
     add, maximum = np.add, np.maximum
     for line in zip(*lines, strict=True):
         before, cost_s, end, own, other, pair_s, pair, lower, upper, after, alone = line
         add(before, cost_s, out=own)
-        end[ranks] = end[0]
+        end[-1] = end[0]
         maximum(own, other, out=upper)
         add(upper, pair_s, out=upper)
-        pair[0] = pair[ranks]
+        pair[0] = pair[-1]
         maximum(lower, upper, out=after)
         if alone:
             maximum(after, own, out=after)
-    return ends[:, :-1], exchanged[1:], _exposed_s(ends, exchanged[1:], pairs, ~meets)
 
 
 def _exposed_s(ends: Floats, exchanged: Floats, pairs: Floats, apart: Bools) -> list[float]:

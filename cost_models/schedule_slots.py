@@ -48,6 +48,12 @@ class Layout:
     def slots(self) -> int:
         return self.stride * (self.places - 1) + self.first_backward + 1
 
+    @property
+    def period(self) -> int:
+        """Slots after which the ranks' stages come in the same order again."""
+        stages = self.shape.stages_per_rank
+        return self.stride * (stages * self.round_places if stages > 1 else 1)
+
     def of_forwards(self, of_stage: ArrayLike, elsewhere: ArrayLike) -> Floats:
         """Values of stages where their forwards run, of shape (slots, ranks).
 

@@ -40,13 +40,12 @@ class StepTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Costs:
-    """Seconds of one chunk for one microbatch, and its weights on one rank."""
+    """Seconds of one chunk for one microbatch."""
 
     forward: Spent
     backward: Spent
     weights: Spent
     exchange: Exchange
-    parameters: float
 
 
 def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
@@ -59,7 +58,7 @@ def step_of(setup: Setup, cluster: ClusterSpec | None = None) -> StepTime:
     clock = Clock(setup, cluster or load(setup.cluster))
     if setup.layer_only:
         return _layer_alone(clock)
-    layer = _layer(setup)
+    layer = _passes(clock, _layer(setup))
     model = chunks(setup)
     known = {chunk: _chunk_costs(clock, chunk, layer) for chunk in set(model)}
     costs = [known[chunk] for chunk in model]
@@ -113,22 +112,20 @@ def _passes(clock: Clock, part: Part) -> tuple[Spent, Spent, Spent]:
     return clock.spent(part.forward), backward, weights
 
 
-def _chunk_costs(clock: Clock, chunk: Chunk, layer: Part) -> _Costs:
+def _chunk_costs(clock: Clock, chunk: Chunk, layer: tuple[Spent, Spent, Spent]) -> _Costs:
     setup = clock.setup
-    per_layer = _passes(clock, layer)
     empty = Part(forward=NOTHING, inputs=NOTHING)
     ends = (embedding(setup) if chunk.embedding else empty) + (head(setup) if chunk.head else empty)
     backwards = max(0, chunk.layers - frozen_layers(setup) * chunk.embedding)
     forward, backward, weights = (
         one.times(count) + end
         for one, end, count in zip(
-            per_layer, _passes(clock, ends), (chunk.layers, backwards, backwards), strict=True
+            layer, _passes(clock, ends), (chunk.layers, backwards, backwards), strict=True
         )
     )
-    parameters = weights_of(setup, chunk)
     beside = Beside(
-        layer_forward_s=per_layer[0].compute_s,
-        layer_backward_s=per_layer[1].compute_s + per_layer[2].compute_s,
+        layer_forward_s=layer[0].compute_s,
+        layer_backward_s=layer[1].compute_s + layer[2].compute_s,
         forward_s=forward.compute_s,
         backward_s=backward.compute_s + weights.compute_s,
     )
@@ -136,8 +133,7 @@ def _chunk_costs(clock: Clock, chunk: Chunk, layer: Part) -> _Costs:
         forward=forward,
         backward=backward,
         weights=weights,
-        exchange=exchange(clock, chunk, parameters, beside),
-        parameters=parameters,
+        exchange=exchange(clock, chunk, weights_of(setup, chunk), beside),
     )
 
 
