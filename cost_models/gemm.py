@@ -52,7 +52,7 @@ def gemm_s(work: Gemm, device: DeviceSpec) -> float:
         work.n,
         work.k,
         element_bytes(work.dtype),
-        _result_bytes(work),
+        work.output_bytes,
         device.sm_count,
         rate / device.sm_count,
         device.sm_load_bytes_per_s,

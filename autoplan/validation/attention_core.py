@@ -41,16 +41,18 @@ def local_heads(setup: Setup) -> tuple[int, int]:
 def _flash(setup: Setup) -> Part:
     heads, kv_heads = local_heads(setup)
     share = setup.framework.split_attention_share if setup.cp > 1 else 1.0
+    length = min(setup.document_len or setup.seq_len, setup.seq_len)
+    documents = setup.microbatch * (setup.seq_len // length)
 
     def kernel(backward: bool) -> Pass:
         return Pass(
             kernels=(
                 FlashAttention(
-                    batch=setup.microbatch,
+                    batch=documents,
                     heads=heads,
                     kv_heads=kv_heads,
-                    queries=setup.seq_len // setup.cp,
-                    keys=setup.seq_len,
+                    queries=length // setup.cp,
+                    keys=length,
                     head_dim=setup.model.head_dim,
                     value_dim=setup.model.head_dim,
                     dtype=activation_dtype(setup),

@@ -8,17 +8,20 @@ Features are those of documentation and source, never of one paper's figures:
   weights' gradients, reduced after the last backward.
 - Megatron-Core (r0.8 and Megatron-LM since): distributed optimizer, overlapped reductions, gathers
   and pipeline messages. ``examples/llama`` with 8-bit products gathers 8-bit weights, reduces in
-  bf16 and fuses the loss (``--cross-entropy-loss-fusion``).
+  bf16 and fuses the loss (``--cross-entropy-loss-fusion``); its README refers to NeMo's performance
+  scripts, which overlap tensor-parallel messages.
 - NeMo 24: Apex' distributed Adam with bf16 gradients (``grad_sync_dtype: bf16``) and the 16 bits
   that a bf16 weight lacks of its fp32 master (``store_param_remainders``); tensor-parallel messages
   overlap (``ub_tp_comm_overlap`` in the launcher's Llama 3 and Nemotron configs).
 - DeepSpeed's fp16 optimizer reduces fp16 gradients at the end of accumulation, its bf16 optimizer
   (up to stage 1) fp32 ones; ZeRO 3 gathers 16-bit weights and overlaps (``overlap_comm`` is on for
   stage 3).
+- Galvatron runs Megatron-LM's layers with FlashAttention (``galvatron/core/runtime``).
 - torchtitan: FSDP2 with fp32 shards, bf16 gathers, fp32 reductions; foreach AdamW. Attention over
   ``cp`` reaches 0.62 of its rate (fitted on torchtitan's runs at cp 4 and 8, of 2024).
 - Composer with FSDP1: ``DEFAULT`` gathers in 16 bits and reduces in 32, ``PURE`` both in 16; its
-  models have ``low_precision_layernorm`` and ``fused_crossentropy`` by default and pinned
+  models have ``low_precision_layernorm`` and ``fused_crossentropy`` by default, whose passes over
+  the logits the training metrics (``use_train_metrics``) double to those of eager mode, and pinned
   FlashAttention 1.0 (llm-foundry's ffn layers name 1.0.6).
 - The flash-attention repository's ``training``: Lightning with autocast,
   ``ZeroRedundancyOptimizer``, the first FlashAttention.
@@ -73,6 +76,7 @@ NEMO = replace(
     reduced_bytes=2,
     overlaps_tensor_parallel=True,
 )
+GALVATRON = replace(MEGATRON_2022, name="Galvatron")
 DEEPSPEED = replace(MEGATRON_2021, name="Megatron-DeepSpeed")
 DEEPSPEED_ZERO = replace(
     DEEPSPEED, name="DeepSpeed ZeRO", overlaps_reductions=True, overlaps_gathers=True
@@ -93,6 +97,7 @@ PYTORCH = Framework(
     dropout=False,
     gathers_p2p=False,
     stops_recompute_early=True,
+    loss="eager",
     fuses_optimizer=False,
 )
 TORCHTITAN = replace(PYTORCH, name="torchtitan", gathered_bytes=2, split_attention_share=0.62)
@@ -102,7 +107,6 @@ COMPOSER = replace(
     gathered_bytes=2,
     pointwise="fused",
     attention_generation=1,
-    fuses_loss=True,
 )
 FLASH_ATTENTION = replace(
     PYTORCH,
@@ -110,7 +114,7 @@ FLASH_ATTENTION = replace(
     pointwise="fused",
     dropout=True,
     attention_generation=1,
-    fuses_loss=True,
+    loss="fused",
 )
 PURE_BF16 = replace(
     PYTORCH, name="PyTorch in bf16", weight_bytes=2, gradient_bytes=2, reduced_bytes=2,

@@ -15,6 +15,7 @@ from autoplan.validation.framework_features import (
     DEEPSPEED,
     DEEPSPEED_ZERO,
     FLASH_ATTENTION,
+    GALVATRON,
     MEGATRON_2021,
     MEGATRON_2022,
     MEGATRON_CORE,
@@ -84,9 +85,9 @@ def _megatron_core(row: MeasuredRow) -> Usage:
     features = MEGATRON_CORE
     if _eight_bit(row):
         features = replace(
-            features, gradient_bytes=2, reduced_bytes=2, gathered_bytes=1, fuses_loss=True
+            features, gradient_bytes=2, reduced_bytes=2, gathered_bytes=1, loss="fused"
         )
-    overlaps = re.search(r"tp.?comm", f"{row.framework} {row.notes}".lower())
+    overlaps = _eight_bit(row) or re.search(r"tp.?comm", f"{row.framework} {row.notes}".lower())
     return replace(
         _MEGATRON_USAGE,
         framework=replace(features, overlaps_tensor_parallel=bool(overlaps)),
@@ -121,11 +122,17 @@ def _deepspeed(row: MeasuredRow) -> Usage:
     )
 
 
+def _galvatron(row: MeasuredRow) -> Usage:
+    """Megatron-LM's layers with the fused attention of the flash-attention repository."""
+    return replace(_MEGATRON_USAGE, framework=GALVATRON, attention="flash")
+
+
 def _torchtitan(row: MeasuredRow) -> Usage:
     words = row.framework.lower().replace(" ", "").replace("-", "")
     features = replace(
         TORCHTITAN,
         pointwise="compiled" if "compile" in words else "eager",
+        loss="compiled" if "compile" in words else "eager",
         overlaps_tensor_parallel="asynctp" in words,
     )
     return Usage(
@@ -187,6 +194,7 @@ _BUILDERS: tuple[tuple[str, Callable[[MeasuredRow], Usage]], ...] = (
     (r"deepspeed|gpt.?neox|eleutherai", _deepspeed),
     (r"mcore|megatron.?core", _megatron_core),
     (r"megatron|2104\.04473|2205\.05198", _megatron_lm),
+    (r"galvatron", _galvatron),
     (r"torchtitan", _torchtitan),
     (r"composer|foundry|mosaic", _composer),
     (r"flash.?attention.*(repo|training)", _flash_attention),

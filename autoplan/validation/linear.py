@@ -42,11 +42,13 @@ class Linear:
 
     def forward(self) -> tuple[Work, ...]:
         product = self._product(self.tokens, self.outputs, self.inputs)
-        return (*self._casts(self.tokens * self.inputs), *self._written_out(), product)
+        casts = self._casts(self.tokens * self.inputs, made_by_kernels=True)
+        return (*casts, *self._written_out(), product)
 
     def inputs_backward(self) -> tuple[Work, ...]:
         product = self._product(self.tokens, self.inputs, self.outputs)
-        return (*self._casts(self.tokens * self.outputs), *self._written_out(), product)
+        casts = self._casts(self.tokens * self.outputs, made_by_kernels=False)
+        return (*casts, *self._written_out(), product)
 
     def weights_backward(self) -> tuple[Work, ...]:
         """Gradient of the weight, of the bias, and the sum with what earlier microbatches left."""
@@ -87,11 +89,19 @@ class Linear:
             accumulates=fused,
         )
 
-    def _casts(self, elements: int) -> tuple[Work, ...]:
-        """Into 8 bits, once plain and once transposed for the other product of the backward."""
+    def _casts(self, elements: int, *, made_by_kernels: bool) -> tuple[Work, ...]:
+        """Into 8 bits, and transposed for the product of the weights' gradients.
+
+        Hand-written norms and activations write 8 bits in place of 16: casts of what they make cost
+        the transposed copy alone.
+        """
         if not self._dtype.startswith("float8"):
             return ()
-        return (streaming(self.copies * elements, ACTIVATION_BYTES + 2),)
+        within = made_by_kernels and self.setup.framework.pointwise == "fused"
+        moved = 0 if within else ACTIVATION_BYTES + 1
+        if not self._frozen:
+            moved += 2 if within else 1
+        return (streaming(self.copies * elements, moved),) if moved else ()
 
     def _written_out(self) -> tuple[Work, ...]:
         if not (self._frozen and self.setup.quantised):

@@ -72,10 +72,10 @@ def score_dropout(setup: Setup) -> Moved:
     return Moved(forward=RANDOM_BYTES + 5, backward=5)
 
 
+_LOSS_BYTES = {"split": (26, 14), "eager": (14, 14), "compiled": (8, 6), "fused": (2, 4)}
+
+
 def cross_entropy(setup: Setup) -> Moved:
-    """Per logit: to fp32, log-softmax and back (Megatron's, over split logits, in ten passes)."""
-    if setup.framework.fuses_loss:
-        return Moved(forward=2, backward=4)
-    by_pointwise = {"eager": (14, 14), "fused": (26, 14), "compiled": (8, 6)}
-    forward, backward = by_pointwise[setup.framework.pointwise]
+    """Per logit: to fp32, log-softmax and back (over split logits in ten passes)."""
+    forward, backward = _LOSS_BYTES[setup.framework.loss]
     return Moved(forward=forward, backward=backward, kernels=4)

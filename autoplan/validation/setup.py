@@ -15,6 +15,7 @@ from cost_models.schedules import ScheduleName
 Recompute = Literal["none", "attention", "operators", "block"]
 AttentionKernel = Literal["flash", "scores"]
 Pointwise = Literal["eager", "fused", "compiled"]
+Loss = Literal["split", "eager", "compiled", "fused"]
 Tuning = Literal["all", "lora", "adapter", "adapter-v2"]
 
 
@@ -42,7 +43,8 @@ class Framework:
             before its last product (torch.utils.checkpoint, not reentrant, since 2.1).
         gathers_in_one_ring: ZeRO 3 sends tensor after tensor around one ring of all ranks, between
             the layers (DeepSpeed of 2021).
-        fuses_loss: cross-entropy reads and writes logits once, in 16 bits.
+        loss: how cross-entropy runs: over logits split on ``tp`` (Megatron), operator by operator,
+            compiled, or as one kernel each way.
         fuses_optimizer: its step is one kernel over many weights, not PyTorch's multi-tensor ones.
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         split_attention_share: rate of fused attention over a sequence split on ``cp``, of that over
@@ -67,7 +69,7 @@ class Framework:
     overlaps_input_gradients: bool = True
     stops_recompute_early: bool = False
     gathers_in_one_ring: bool = False
-    fuses_loss: bool = False
+    loss: Loss = "split"
     fuses_optimizer: bool = True
     attention_generation: int = 2
     split_attention_share: float = 1.0
@@ -90,6 +92,8 @@ class Setup:
         compute_dtype: of the products of linear layers.
         tuning: which weights learn.
         quantised: frozen weights are held in 4 bits.
+        document_len: tokens that attend to each other where several documents are packed into one
+            sequence; None: the whole sequence.
         layer_only: the time of one layer, no embedding, head or optimizer;
             ``forward_only``: without its backward.
         without_ends: memory of the layers alone, as analytic figures count it: no embedding, head
@@ -122,6 +126,7 @@ class Setup:
     optimizer: str = "adamw"
     tuning: Tuning = "all"
     quantised: bool = False
+    document_len: int | None = None
     layer_only: bool = False
     forward_only: bool = False
     without_ends: bool = False

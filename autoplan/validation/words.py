@@ -10,6 +10,8 @@ from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import AttentionKernel, Recompute, Tuning
 from hardware_profiles.spec import DeviceSpec
 
+# SQuAD's and Dolly's samples, which people pack for fine-tuning, have a few hundred tokens.
+PACKED_TOKENS = 512
 _DTYPES = (
     (r"fp8|float8|8.?bit float", "float8_e4m3fn"),
     (r"bf16|bfloat16", "bfloat16"),
@@ -116,6 +118,14 @@ def tuning_of(row: MeasuredRow) -> Tuning:
         if re.search(pattern, row.task.lower()):
             return tuning
     return "all"
+
+
+def document_len_of(row: MeasuredRow, assumed: list[str]) -> int | None:
+    """Length of the documents that are packed into a sequence; None where none are."""
+    if not re.search(r"packed", f"{row.notes} {row.framework}".lower()):
+        return None
+    assumed.append(f"packed documents: of {PACKED_TOKENS} tokens")
+    return PACKED_TOKENS
 
 
 def quantised(row: MeasuredRow) -> bool:
