@@ -64,14 +64,15 @@ def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exch
 
 
 def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
-    efficiency = clock.cluster.overlap_efficiency
-    units = chunk.layers + 1
-    gather_s, scatter_s = _gather_s(clock, weights / units), _scatter_s(clock, weights / units)
+    """One unit of the ends, gathered once, and one of each layer; all but one have a neighbour."""
+    efficiency, layers = clock.cluster.overlap_efficiency, chunk.layers
+    unit = weights / (layers + 1)
+    gather_s, scatter_s = _gather_s(clock, unit), _scatter_s(clock, unit)
     again_s = gather_s if clock.setup.zero == 3 else 0.0
     return Exchange(
-        forward_s=prefetched_s(gather_s, gather_s, beside.layer_forward_s, units, efficiency),
+        forward_s=prefetched_s(gather_s, gather_s, beside.layer_forward_s, layers, efficiency),
         backward_s=prefetched_s(
-            scatter_s, again_s + scatter_s, beside.layer_backward_s, units, efficiency
+            scatter_s, again_s + scatter_s, beside.layer_backward_s, layers, efficiency
         ),
     )
 

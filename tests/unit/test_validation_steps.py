@@ -121,7 +121,8 @@ def whole(run: Setup) -> Setup:
 @given(run=runs(), times=st.integers(2, 4), what=st.sampled_from(("layers", "seq", "microbatches")))
 def test_more_work_takes_longer(run: Setup, times: int, what: str) -> None:
     run = whole(run)
-    if what == "layers":
+    if what == "layers":  # as many in each chunk, else they move to other ranks
+        run = replace(run, model=replace(run.model, layers=run.pp * run.virtual_stages))
         more = replace(run, model=replace(run.model, layers=times * run.model.layers))
     elif what == "seq":
         more = replace(run, seq_len=times * run.seq_len)
@@ -160,8 +161,10 @@ def test_recompute_takes_longer_the_more_runs_again(run: Setup) -> None:
 @modest
 @given(run=runs())
 def test_data_parallel_ranks_share_a_global_batch(run: Setup) -> None:
-    run = replace(run, layer_only=False, dp=1, ep=1, microbatches=8 * run.pp)
-    alone, shared = time_of(run), time_of(replace(run, dp=4, microbatches=2 * run.pp))
+    run = replace(
+        run, layer_only=False, pp=1, virtual_stages=1, schedule="1f1b", dp=1, ep=1, microbatches=8
+    )
+    alone, shared = time_of(run), time_of(replace(run, dp=4, microbatches=2))
     assert shared.compute_s == pytest.approx(alone.compute_s / 4)
     assert shared.optimizer_s <= alone.optimizer_s
 
