@@ -39,5 +39,9 @@ def repeat(clocks: Floats, done: int, stop: int, period: int, since_s: float) ->
         stop: behind the last row to fill.
         since_s: seconds of one period.
     """
-    turn, place = np.divmod(np.arange(stop - done), period)
-    clocks[done:stop] = clocks[done - period + place] + ((turn + 1) * since_s)[:, None]
+    whole = (stop - done) // period
+    turns = clocks[done : done + whole * period].reshape(whole, period, clocks.shape[1])
+    later_s = since_s * np.arange(1, whole + 1)[:, None, None]
+    np.add(clocks[done - period : done], later_s, out=turns)
+    rest = done + whole * period
+    clocks[rest:stop] = clocks[rest - period : stop - period] + since_s
