@@ -14,10 +14,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoplan.validation.clock import Clock
 from autoplan.validation.held_states import shards_of, stage_of
+from autoplan.validation.learned_weights import learned_weights
 from autoplan.validation.stages import Chunk
 from cost_models.overlap import bucketed_s, prefetched_s
 
@@ -50,8 +51,10 @@ class Beside:
 def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
     """Seconds that the exchange of a chunk's weights and gradients adds."""
     setup = clock.setup
-    if setup.dp * setup.cp == 1 or setup.tuning != "all":
+    if setup.dp * setup.cp == 1:
         return Exchange()
+    if setup.tuning != "all":
+        return _adapters(clock, chunk, weights, beside)
     if not stage_of(setup).shards_states:
         summed_s = clock.data_parallel_s("all_reduce", weights * setup.framework.reduced_bytes)
         overlaps = setup.framework.overlaps_reductions
@@ -63,11 +66,23 @@ def exchange(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exch
     return _every_pass(clock, chunk, weights, beside)
 
 
+def _adapters(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
+    """Gradients of what learns are summed once; ZeRO 3 gathers frozen weights all the same."""
+    setup = clock.setup
+    learned = learned_weights(setup) * chunk.layers / setup.model.layers
+    summed_s = clock.data_parallel_s("all_reduce", learned * setup.framework.reduced_bytes)
+    once_s = _shown(clock, summed_s, beside.backward_s, setup.framework.overlaps_reductions)
+    if setup.zero < 3 or setup.pp > 1 or not stage_of(setup).shards_states:
+        return Exchange(once_s=once_s)
+    return replace(_every_pass(clock, chunk, weights, beside), once_s=once_s)
+
+
 def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> Exchange:
     """One unit of the ends, gathered once, and one of each layer; all but one have a neighbour."""
     efficiency, layers = clock.cluster.overlap_efficiency, chunk.layers
     unit = weights / (layers + 1)
-    gather_s, scatter_s = _gather_s(clock, unit), _scatter_s(clock, unit)
+    gather_s = _gather_s(clock, unit)
+    scatter_s = _scatter_s(clock, unit) if clock.setup.tuning == "all" else 0.0
     again_s = gather_s if clock.setup.zero == 3 else 0.0
     return Exchange(
         forward_s=prefetched_s(gather_s, gather_s, beside.layer_forward_s, layers, efficiency),

@@ -46,6 +46,20 @@ def test_each_layer_is_gathered_and_scattered_beside_its_neighbour() -> None:
     assert found.once_s == 0.0
 
 
+def test_frozen_weights_are_gathered_but_have_no_gradients_to_scatter() -> None:
+    """LoRA of rank 8 on queries and values: 3.4e6 gradients of Llama 3 8B are summed."""
+    found = priced(setup(LLAMA3_8B, LITGPT, dp=16, zero=3, tuning="lora"))
+    gather = gather_s(2 * UNIT, 16, 8)
+    assert found.forward_s == pytest.approx(gather + 31 * shown(gather, 0.01))
+    assert found.backward_s == pytest.approx(31 * shown(gather, 0.02))
+    learned = 31 * 8 * (4 * 4096 + 1024 - 4096)
+    summed = collective_s("all_reduce", 2 * learned, 16, 8, A100)
+    last = summed / BUCKETS
+    assert found.once_s == pytest.approx(last + shown(summed - last, 0.6))
+    whole = priced(setup(LLAMA3_8B, LITGPT, dp=16, zero=0, tuning="lora"))
+    assert whole == Exchange(once_s=found.once_s)
+
+
 def test_replicas_gather_inside_and_sum_shards_between() -> None:
     found = priced(setup(LLAMA3_8B, FSDP2, dp=16, zero=3, replicas=2))
     gather, scatter = gather_s(2 * UNIT, 8, 8), gather_s(4 * UNIT, 8, 8)
