@@ -8,8 +8,9 @@ Each group of devices has the few constants that only training tells (``GROUPS``
 power leaves to products, and to attention on a device with a lower limit; and the bandwidth that
 frameworks' own kernels reach, told by A100's many runs and carried to H100. All others stay as
 measurements of kernels give them. Sets of measurements weigh the square root of their rows, so that
-large ones do not decide alone; the large sweeps of ``training_bulk.csv`` are left to test the fit. The loss is the mean absolute logarithm of predicted over measured; a pattern
-search descends from the values of the files.
+large ones do not decide alone; the sweeps of ``training_bulk.csv`` are left to test the fit. The
+loss is the mean absolute logarithm of predicted over measured; a pattern search descends from the
+values of the files.
 """
 
 from __future__ import annotations
@@ -17,29 +18,19 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import statistics
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from autoplan.validation.configuration import configuration_of
-from autoplan.validation.predict import tuned_setup
-from autoplan.validation.rows import IncompleteRowError, read_rows
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import step_of
+from benchmarks.measured_steps import Measured, loss, measured, median_error
 from benchmarks.pattern_search import pattern_search
-from hardware_profiles.load import load
-from hardware_profiles.spec import ClusterSpec
 
 ROOT = Path(__file__).parents[1]
 DEVICES = ROOT / "hardware_profiles" / "data" / "devices"
-FILE = ROOT / "benchmarks" / "data" / "training.csv"
 SEED = 0
-SCORED = ("A", "B")
 # No device is known to do better: attention in its papers' best figures.
 HIGHEST = {"attention_forward_efficiency": 0.65, "attention_backward_efficiency": 0.6}
 
@@ -95,53 +86,6 @@ GROUPS = (
         ),
     ),
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """One scored row: its set, setup, profile and seconds."""
-
-    named: str
-    setup: Setup
-    cluster: ClusterSpec
-    step_s: float
-
-
-def measured() -> list[Measured]:
-    """All scored rows of complete runs that can be priced."""
-    found = []
-    for row in read_rows(FILE).rows:
-        if not row.step_time_s or row.quality not in SCORED:
-            continue
-        try:
-            configured = configuration_of(row)
-        except IncompleteRowError:
-            continue
-        if configured.no_time is None:
-            setup = tuned_setup(configured)
-            cluster = load(setup.cluster)
-            found.append(
-                Measured(named=row.set, setup=setup, cluster=cluster, step_s=row.step_time_s)
-            )
-    return found
-
-
-def errors(rows: Iterable[Measured], values: Mapping[str, float]) -> list[float]:
-    """Predicted over measured, less one, with these constants in the rows' devices."""
-    return [_predicted_s(row, values) / row.step_s - 1 for row in rows]
-
-
-def _predicted_s(row: Measured, values: Mapping[str, float]) -> float:
-    cluster = replace(row.cluster, device=replace(row.cluster.device, **values))
-    return step_of(row.setup, cluster).step_s
-
-
-def loss(rows: list[Measured], values: Mapping[str, float]) -> float:
-    """Mean |log(predicted / measured)|, sets weighted by the square root of their rows."""
-    sizes = Counter(row.named for row in rows)
-    weights = [1 / math.sqrt(sizes[row.named]) for row in rows]
-    logs = (abs(math.log1p(error)) for error in errors(rows, values))
-    return sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights)
 
 
 def fitted(group: Group, rows: list[Measured]) -> dict[str, float]:
@@ -216,11 +160,7 @@ def main() -> None:
 def _show(rows: list[Measured], values: Mapping[str, float]) -> None:
     for named in dict.fromkeys(row.named for row in rows):
         of_set = [row for row in rows if row.named == named]
-        print(f"  {named}: median {100 * _median(of_set, values):.1f} %, {len(of_set)} rows")
-
-
-def _median(rows: list[Measured], values: Mapping[str, float]) -> float:
-    return statistics.median(map(abs, errors(rows, values)))
+        print(f"  {named}: median {100 * median_error(of_set, values):.1f} %, {len(of_set)} rows")
 
 
 def _hold_out(group: Group, rows: list[Measured]) -> None:
@@ -230,10 +170,8 @@ def _hold_out(group: Group, rows: list[Measured]) -> None:
     for named in names if len(names) > 1 else ():
         left_out = [row for row in rows if row.named == named]
         without = fitted(group, [row for row in rows if row.named != named])
-        print(
-            f"{group.files[0]}, {named}: median {100 * _median(left_out, everything):.1f} % fitted,"
-            f" {100 * _median(left_out, without):.1f} % left out"
-        )
+        fit, left = (100 * median_error(left_out, each) for each in (everything, without))
+        print(f"{group.files[0]}, {named}: median {fit:.1f} % fitted, {left:.1f} % left out")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,6 @@ from cost_models.overlap import bucketed_s, prefetched_s
 
 BUCKETS = 8
 TENSORS = 4
-# Fitted on the only published runs of DeepSpeed's ZeRO 3 of 2021 (Narayanan et al. 2021, table 2).
-RING_STEP_S = 15e-6
-RING_ADAPTERS = 1.64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,10 +91,10 @@ def _every_pass(clock: Clock, chunk: Chunk, weights: float, beside: Beside) -> E
 
 def _one_ring(clock: Clock, chunk: Chunk, weights: float) -> Exchange:
     framework, ranks = clock.setup.framework, shards_of(clock.setup)
-    rate = RING_ADAPTERS * clock.cluster.inter_node.bytes_per_s
+    rate = framework.ring_adapters * clock.cluster.inter_node.bytes_per_s
 
     def around_s(element_bytes: int) -> float:
-        steps_s = (ranks - 1) * TENSORS * chunk.layers * RING_STEP_S
+        steps_s = (ranks - 1) * TENSORS * chunk.layers * framework.ring_step_s
         return steps_s + (ranks - 1) / ranks * weights * element_bytes / rate
 
     gathered_s, scattered_s = around_s(framework.gathered_bytes), around_s(framework.reduced_bytes)

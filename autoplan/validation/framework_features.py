@@ -49,7 +49,7 @@ MEGATRON_2022 = Framework(
     pointwise="fused",
     dropout=True,
     gathers_p2p=True,
-    host_s=57e-6,
+    host_s=55e-6,
 )
 MEGATRON_2021 = replace(
     MEGATRON_2022,

@@ -3,9 +3,7 @@
 ``eager`` runs every operator of PyTorch as its own kernel, ``fused`` the hand-written kernels of
 Megatron-LM and Transformer Engine (bias and activation; bias, dropout and residual; norms; rotary),
 ``compiled`` what TorchInductor makes of them: one kernel from product to product. Activations have
-two bytes, masks one; a sum that must be exact runs in four. A random number for dropout costs as
-much as moving ``RANDOM_BYTES`` (Philox: ten rounds for four numbers), fitted on the recompute of
-attention that Korthikanti et al. 2022, table 4, measured.
+two bytes, masks one; a sum that must be exact runs in four.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ class Moved:
     kernels: int = 1
 
 
-RANDOM_BYTES = 4
-
-
 def norm(setup: Setup) -> Moved:
     """LayerNorm is one kernel everywhere; RMSNorm in eager PyTorch is six, in fp32."""
     if setup.framework.pointwise == "eager" and not setup.model.biases:
@@ -40,8 +35,8 @@ def residual(setup: Setup) -> Moved:
     if not dropout:
         return Moved(forward=6 if pointwise != "compiled" else 4, backward=6)
     if pointwise == "eager":
-        return Moved(forward=RANDOM_BYTES + 5 + 6, backward=5 + 6, kernels=2)
-    return Moved(forward=RANDOM_BYTES + 7, backward=5 + 6)
+        return Moved(forward=5 + 6, backward=5 + 6, kernels=2)
+    return Moved(forward=7, backward=5 + 6)
 
 
 def activation(setup: Setup) -> Moved:
@@ -69,7 +64,7 @@ def softmax(setup: Setup) -> Moved:
 def score_dropout(setup: Setup) -> Moved:
     if not setup.framework.dropout:
         return Moved(forward=0, backward=0, kernels=0)
-    return Moved(forward=RANDOM_BYTES + 5, backward=5)
+    return Moved(forward=5, backward=5)
 
 
 _LOSS_BYTES = {"split": (26, 14), "eager": (14, 14), "compiled": (8, 6), "fused": (2, 4)}

@@ -49,6 +49,7 @@ class Framework:
         attention_generation: of its fused attention (FlashAttention 1, 2 or 3).
         split_attention_share: rate of fused attention over a sequence split on ``cp``, of that over
             a whole one.
+        ring_step_s, ring_adapters: of that ring: seconds of a step, rate in adapters' peaks.
         host_s: what the host needs to start one kernel, the framework's own Python included.
     """
 
@@ -73,6 +74,8 @@ class Framework:
     fuses_optimizer: bool = True
     attention_generation: int = 2
     split_attention_share: float = 1.0
+    ring_step_s: float = 15e-6
+    ring_adapters: float = 1.6
     host_s: float = 20e-6
 
 
