@@ -9,7 +9,8 @@ time that is really saved. What is hidden and under what is a matter of the mech
 - ``bucketed_s``: DDP, ZeRO 1. Gradients leave in buckets beside one backward; the last bucket is
   full only when the backward ends. Weights come back in buckets beside one forward.
 - ``tensor_parallel_s``: messages between products block; asynchronous ones run beside products.
-- ``flow_s``: microbatches pass through a pipeline, their messages beside compute or between.
+
+Messages between pipeline stages are simulated with the schedule (``pipeline``).
 
 All times are seconds; each function gives what is added to the compute. With the compute it grows
 in every time, is at least the longer one of compute and communication, and at most their sum.
@@ -91,33 +92,3 @@ def tensor_parallel_s(
     if blocking_s < 0:
         raise ValueError(f"no such messages: {blocking_s} s")
     return blocking_s + exposed_s(asynchronous_s, compute_s, overlap_efficiency)
-
-
-def flow_s(
-    send_s: float, compute_s: float, microbatches: int, ranks: int, *, blocks: bool
-) -> float:
-    """Seconds that messages add to one direction of GPipe on equal stages (Huang et al. 2019).
-
-    The compute is ``microbatches + ranks - 1`` slots of ``compute_s``. Messages that block end each
-    slot but the last. Beside compute, the hops of the first microbatch show, and for each later one
-    what a message takes longer than a slot. Other orders, where forwards wait for backwards, are
-    simulated (``pipeline``).
-
-    Args:
-        send_s: one message from a stage to the next.
-        compute_s: one microbatch in one stage.
-        blocks: neighbours wait for each other's message after each slot.
-
-    Raises:
-        ValueError: no microbatches or ranks, or a negative time.
-    """
-    if send_s < 0 or compute_s < 0 or microbatches < 1 or ranks < 1:
-        raise ValueError(
-            f"no such flow: {microbatches} microbatches of {compute_s} s over {ranks} ranks, "
-            f"{send_s} s between them"
-        )
-    if ranks == 1:
-        return 0.0
-    if blocks:
-        return (microbatches + ranks - 2) * send_s
-    return (ranks - 1) * send_s + (microbatches - 1) * max(0.0, send_s - compute_s)

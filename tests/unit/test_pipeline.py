@@ -106,6 +106,26 @@ def test_fill_and_drain_wait_for_one_message_a_hop(schedule, microbatches):
     assert time.makespan_s == pytest.approx((microbatches + 3) * 3.1 + 6 * 0.1)
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    send_s=st.floats(0, 100), compute_s=st.floats(0, 100), microbatches=st.integers(1, 12),
+    ranks=st.integers(1, 12), blocking=st.booleans(),
+)  # fmt: skip
+def test_messages_of_one_direction_of_gpipe(send_s, compute_s, microbatches, ranks, blocking):
+    """Huang et al. 2019, on equal stages: messages that block end each slot but the last; beside
+    compute the hops of the first microbatch show, and what later messages outlast a slot."""
+    stage = StageTimes(
+        forward_s=compute_s, backward_input_s=0.0, backward_weight_s=0.0, send_forward_s=send_s
+    )
+    time = simulate("gpipe", [stage] * ranks, microbatches, ranks, blocking_sends=blocking)
+    if blocking:
+        shown_s = (microbatches + ranks - 2) * send_s
+    else:
+        shown_s = (ranks - 1) * send_s + (microbatches - 1) * max(0.0, send_s - compute_s)
+    shown_s = 0.0 if ranks == 1 else shown_s
+    assert time.makespan_s == pytest.approx((microbatches + ranks - 1) * compute_s + shown_s)
+
+
 def test_a_link_slower_than_compute_sets_the_pace():
     stages = [
         StageTimes(forward_s=1, backward_input_s=1, backward_weight_s=0, send_forward_s=5),
