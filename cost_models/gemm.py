@@ -3,7 +3,8 @@
 A product is cut into tiles of its result. One multiprocessor makes one tile: for each step along k
 it multiplies at its share of the achieved rate while it loads the next rows of both operands, and
 the slower of the two counts (small tiles load more per operation). Beside its steps a tile costs a
-ramp: filling the pipeline, and the part of writing the result that no other tile hides. Tiles that
+ramp: filling the pipeline, and the part of writing the result that no other tile hides (what the
+result is added to is read ahead). Tiles that
 do not fill the device may split k, which adds partial sums to write and read. The fastest tile
 counts, as in a library's own choice; memory traffic and the start of the kernel bound it from
 below.
