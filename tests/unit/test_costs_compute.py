@@ -74,7 +74,7 @@ def test_streaming_kernels_cost_their_bytes_and_starts():
     ],
 )
 def test_sums_of_two_tensors_as_measured(cluster, megabytes, seconds):
-    """Vidur's profiles, ``add`` of Llama 2 70B at 4096 and 3456 tokens, at the rate of sums alone."""
+    """Vidur's profiles, ``add`` of Llama 2 70B at 4096 and 3456 tokens, at its own bandwidth."""
     device = replace(load(cluster).device, memory_efficiency=0.9)
     predicted = kernel_s(Streaming(bytes=megabytes * 1e6), device)
     assert seconds * 0.9 < predicted < seconds * 1.4
