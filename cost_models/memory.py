@@ -51,71 +51,6 @@ class MemoryBreakdown:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WeightBytes:
-    """Bytes that one parameter element of a rank's tensor-parallel shard adds on each device.
-
-    Names are those of ``MemoryBreakdown``, whose bytes these are when multiplied by the number of
-    elements. They are linear in the weights but for ``gathered_in_flight``.
-
-    Attributes:
-        gathered_in_flight: copy for compute that lives only while its unit (block) is in use;
-            the caller counts it for the units that are in flight at once.
-        optimizer_step: passing memory of the optimizer's step, when no activation is left.
-    """
-
-    parameters: float
-    master_weights: float
-    gradients: float
-    optimizer_state: float
-    gathered_parameters: float
-    gathered_in_flight: float
-    optimizer_step: float
-
-
-def weight_bytes(
-    *,
-    precision: str,
-    optimizer: str,
-    dp: int,
-    shards_states: bool,
-    keeps_weights: bool,
-    holds_full_gradients: bool,
-    trainable: bool = True,
-) -> WeightBytes:
-    """Bytes per parameter element under one ZeRO stage.
-
-    Args:
-        precision: ``fp32``, ``bf16`` or ``fp16``.
-        optimizer: a name in ``optimizers.OPTIMIZERS``.
-        dp: data-parallel ranks.
-        shards_states: optimizer state and stored weights are split over dp (ZeRO 1 to 3).
-        keeps_weights: the copy for compute stays for the step (ZeRO 0 to 2).
-        holds_full_gradients: unsharded gradients live between microbatches (ZeRO 0 and 1).
-        trainable: frozen parameters have neither gradient nor optimizer state.
-
-    Raises:
-        ValueError: unknown precision or optimizer, or no ranks.
-    """
-    if precision not in COMPUTE_BYTES:
-        raise ValueError(f"unknown precision {precision!r}; known: {', '.join(COMPUTE_BYTES)}")
-    if dp < 1:
-        raise ValueError(f"dp is a number of ranks, not {dp}")
-    needs = optimizer_named(optimizer)
-    updated = float(trainable) / (dp if shards_states else 1)
-    copied = precision != "fp32" or (shards_states and dp > 1)
-    copy_bytes = float(COMPUTE_BYTES[precision] if copied else 0)
-    return WeightBytes(
-        parameters=STORED_BYTES / (dp if shards_states else 1),
-        master_weights=0.0,
-        gradients=float(trainable) * STORED_BYTES / (1 if holds_full_gradients else dp),
-        optimizer_state=updated * needs.state_bytes,
-        gathered_parameters=copy_bytes if keeps_weights else 0.0,
-        gathered_in_flight=0.0 if keeps_weights else copy_bytes,
-        optimizer_step=updated * needs.temporary_bytes,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBytes:
     """Bytes per trainable weight in a framework.
 
@@ -175,6 +110,68 @@ def model_states(weights: float, stored: StoredBytes, stage: ZeroStage, shards: 
         gradients=held * stored.gradient,
         optimizer_state=share * stored.optimizer,
         gathered_parameters=weights * stored.gathered if gathers_copy else 0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightBytes:
+    """Bytes that one parameter element of a rank's tensor-parallel shard adds on each device.
+
+    Names are those of ``MemoryBreakdown``, whose bytes these are when multiplied by the number of
+    elements. They are linear in the weights but for ``gathered_in_flight``.
+
+    Attributes:
+        gathered_in_flight: copy for compute that lives only while its unit (block) is in use;
+            the caller counts it for the units that are in flight at once.
+        optimizer_step: passing memory of the optimizer's step, when no activation is left.
+    """
+
+    parameters: float
+    gradients: float
+    optimizer_state: float
+    gathered_parameters: float
+    gathered_in_flight: float
+    optimizer_step: float
+
+
+def weight_bytes(
+    *, precision: str, optimizer: str, dp: int, stage: ZeroStage, trainable: bool = True
+) -> WeightBytes:
+    """Bytes per parameter element as the runtime trains: ``model_states`` of fp32 weights.
+
+    Args:
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        optimizer: a name in ``optimizers.OPTIMIZERS``.
+        dp: data-parallel ranks.
+        stage: of ZeRO.
+        trainable: frozen parameters have neither gradient nor optimizer state.
+
+    Raises:
+        ValueError: unknown precision or optimizer, or no ranks.
+    """
+    if precision not in COMPUTE_BYTES:
+        raise ValueError(f"unknown precision {precision!r}; known: {', '.join(COMPUTE_BYTES)}")
+    if dp < 1:
+        raise ValueError(f"dp is a number of ranks, not {dp}")
+    needs = optimizer_named(optimizer)
+    stored = StoredBytes(
+        weight=STORED_BYTES,
+        master=0,
+        gradient=trainable * STORED_BYTES,
+        gathered=COMPUTE_BYTES[precision],
+        optimizer=trainable * needs.state_bytes,
+    )
+    states = model_states(1, stored, stage, dp)
+    copied = precision != "fp32" or (stage.shards_states and dp > 1)
+    copy_bytes = stored.gathered if copied else 0.0
+    updated = trainable / (dp if stage.shards_states else 1)
+    return WeightBytes(
+        parameters=states.parameters,
+        gradients=states.gradients,
+        optimizer_state=states.optimizer_state,
+        gathered_parameters=copy_bytes if stage.keeps_weights else 0.0,
+        gathered_in_flight=0.0 if stage.keeps_weights else copy_bytes,
+        optimizer_step=updated * needs.temporary_bytes,
     )
 
 

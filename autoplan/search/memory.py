@@ -36,7 +36,7 @@ def memory_of_plan(pricing: Pricing, plan: Found) -> MemoryBreakdown:
     copied = weights.sum(lambda each: each.gathered_parameters)
     backward = MemoryBreakdown(
         parameters=weights.sum(lambda each: each.parameters) + pricing.buffer_bytes,
-        master_weights=weights.sum(lambda each: each.master_weights),
+        master_weights=0,
         gradients=weights.sum(lambda each: each.gradients),
         optimizer_state=weights.sum(lambda each: each.optimizer_state),
         gathered_parameters=copied + sum(gathered) * PAGE_BYTES,

@@ -77,9 +77,7 @@ def weight_costs(
             precision=training.precision,
             optimizer=training.optimizer,
             dp=candidate.dp,
-            shards_states=stage.shards_states,
-            keeps_weights=stage.keeps_weights,
-            holds_full_gradients=stage.holds_full_gradients,
+            stage=stage,
             trainable=trainable,
         )
         for trainable in (True, False)

@@ -152,13 +152,7 @@ class WeightTerms:
 
 def held_bytes(each: WeightBytes) -> float:
     """Bytes that an element takes during the whole step."""
-    return (
-        each.parameters
-        + each.master_weights
-        + each.gradients
-        + each.optimizer_state
-        + each.gathered_parameters
-    )
+    return each.parameters + each.gradients + each.optimizer_state + each.gathered_parameters
 
 
 def unit_messages(costs: CandidateCosts, region: str) -> tuple[tuple[UnitMessages, int], ...]:

@@ -173,14 +173,7 @@ class Oracle:
 
     def weight_bytes(self) -> dict[str, float]:
         """Bytes by category that are linear in the weights."""
-        each = weight_bytes(
-            precision="fp32",
-            optimizer="adamw",
-            dp=self.dp,
-            shards_states=self.stage.shards_states,
-            keeps_weights=self.stage.keeps_weights,
-            holds_full_gradients=self.stage.holds_full_gradients,
-        )
+        each = weight_bytes(precision="fp32", optimizer="adamw", dp=self.dp, stage=self.stage)
         elements = sum(self.unit_elements().values())
         names = ("parameters", "gradients", "optimizer_state")
         return {name: getattr(each, name) * elements for name in names}

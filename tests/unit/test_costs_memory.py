@@ -20,14 +20,7 @@ BY_HAND = {
 
 def at_stage(number: int, **changes) -> WeightBytes:
     stage = ZERO_STAGES[number]
-    arguments = {
-        "precision": "bf16",
-        "optimizer": "adamw",
-        "dp": 4,
-        "shards_states": stage.shards_states,
-        "keeps_weights": stage.keeps_weights,
-        "holds_full_gradients": stage.holds_full_gradients,
-    }
+    arguments = {"precision": "bf16", "optimizer": "adamw", "dp": 4, "stage": stage}
     return weight_bytes(**(arguments | changes))
 
 
