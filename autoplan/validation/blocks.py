@@ -26,6 +26,7 @@ def attention_block(setup: Setup) -> Part:
     return (
         _norm(setup)
         + adapted(Linear(setup, setup.tokens, hidden, width + 2 * kv_width))
+        + _gradient_sums(setup, products=3)
         + _rotary(setup, width + kv_width)
         + attention_core(setup)
         + adapter(setup)
@@ -43,7 +44,8 @@ def feed_forward_block(setup: Setup) -> Part:
 
 
 def _dense(setup: Setup) -> Part:
-    return _two_products(setup, setup.tokens, setup.model.ffn, copies=1)
+    inner = _two_products(setup, setup.tokens, setup.model.ffn, copies=1)
+    return inner + _gradient_sums(setup, products=2)
 
 
 def _experts(setup: Setup) -> Part:
@@ -80,6 +82,12 @@ def _two_products(setup: Setup, tokens: int, ffn: int, *, copies: int) -> Part:
         inputs=Pass(kernels=(streaming(elements, moved.backward, moved.kernels),)),
     )
     return adapted(into) + between + adapted(Linear(setup, tokens, width, hidden, copies))
+
+
+def _gradient_sums(setup: Setup, products: int) -> Part:
+    moved = pointwise.gradient_sums(setup, products)
+    sums = streaming(setup.tokens * setup.model.hidden, moved.backward, moved.kernels)
+    return Part(forward=NOTHING, inputs=Pass(kernels=(sums,)))
 
 
 def _norm(setup: Setup) -> Part:
