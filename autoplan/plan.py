@@ -130,7 +130,3 @@ class Plan:
     profile_digest: str
     warnings: tuple[str, ...] = ()
     version: int = PLAN_VERSION
-
-    def region(self, kind: str) -> RegionPlan:
-        """The placements of one block kind; the root's for ``""``."""
-        return next(region for region in self.regions if region.kind == kind)

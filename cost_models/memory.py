@@ -1,9 +1,10 @@
-"""Device memory of one training step, by category, and what one weight adds to it.
+"""Device memory of one training step, by category.
 
-Weights are stored in fp32 in every precision. In bf16 and fp16 the stored weight is the master
-copy, and compute reads a copy in the low precision; gradients are reduced and held in fp32.
-``model_states`` tells the same of any framework's bytes, ``worst_moment`` which moment of a step
-takes most.
+``model_states`` gives what weights, gradients and optimizer take under a ZeRO stage with any
+framework's bytes, ``weight_bytes`` the same of one element as the runtime trains: weights are
+stored in fp32 in every precision; in bf16 and fp16 the stored weight is the master copy, and
+compute reads a copy in the low precision; gradients are reduced and held in fp32. ``worst_moment``
+tells which moment of a step takes most.
 """
 
 from __future__ import annotations

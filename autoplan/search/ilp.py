@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autoplan.search.linear_program import LinearProgram
-from autoplan.search.problem import Overlap, Problem, Solution, Tensor, memory_of, time_of
+from autoplan.search.problem import Overlap, Problem, Solution, Tensor, valued
 
 TIME_UNIT_S = 1e-7
 RELATIVE_GAP = 1e-3
@@ -40,19 +40,12 @@ def solve(problem: Problem, *, relative_gap: float = RELATIVE_GAP) -> Solution |
     """
     if all(len(node.choices) == 1 for node in problem.nodes):
         return only_solution(problem)
-    program = _Program(problem, integer=True)
+    program = _Program(problem)
     found = program.linear.minimise(relative_gap=relative_gap)
     if found is None:
         return None
     values, bound = found
-    choices = program.choices(values)
-    time_s = time_of(problem, choices)
-    return Solution(
-        choices=choices,
-        time_s=time_s,
-        memory_pages=memory_of(problem, choices),
-        bound_s=min(problem.fixed_s + bound * TIME_UNIT_S, time_s),
-    )
+    return valued(problem, program.choices(values), problem.fixed_s + bound * TIME_UNIT_S)
 
 
 def solve_memory(problem: Problem) -> Solution | None:
@@ -61,44 +54,30 @@ def solve_memory(problem: Problem) -> Solution | None:
     None when conversions allow no assignment at all. ``bound_s`` means nothing here.
     """
     unlimited = replace(problem, limit_pages=None, overlaps=())
-    program = _Program(unlimited, integer=True)
+    program = _Program(unlimited)
     program.minimise_memory(unlimited)
     found = program.linear.minimise(relative_gap=RELATIVE_GAP)
     if found is None:
         return None
-    choices = program.choices(found[0])
-    return Solution(
-        choices=choices,
-        time_s=time_of(problem, choices),
-        memory_pages=memory_of(problem, choices),
-        bound_s=0.0,
-    )
+    return valued(problem, program.choices(found[0]))
 
 
 def only_solution(problem: Problem) -> Solution | None:
     """The answer where nothing is left to choose."""
-    choices = (0,) * len(problem.nodes)
-    time_s, memory = time_of(problem, choices), memory_of(problem, choices)
-    if time_s == math.inf or (problem.limit_pages is not None and memory > problem.limit_pages):
-        return None
-    return Solution(choices=choices, time_s=time_s, memory_pages=memory, bound_s=time_s)
-
-
-def relaxed_bound_s(problem: Problem) -> float:
-    """A lower bound of the time: the linear relaxation; infinite when that is infeasible."""
-    found = _Program(problem, integer=False).linear.minimise(relative_gap=RELATIVE_GAP)
-    return math.inf if found is None else problem.fixed_s + found[1] * TIME_UNIT_S
+    only = valued(problem, (0,) * len(problem.nodes), math.inf)
+    limit = math.inf if problem.limit_pages is None else problem.limit_pages
+    return None if only.time_s == math.inf or only.memory_pages > limit else only
 
 
 class _Program:
     """The linear program of a problem; ``taken[v][c]`` is the variable of choice c of node v."""
 
-    def __init__(self, problem: Problem, *, integer: bool) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.linear = LinearProgram()
         self.kept: _Terms = []
         self.taken = [
             [
-                self.linear.variable(cost=c.time_s / TIME_UNIT_S, upper=1.0, integer=integer)
+                self.linear.variable(cost=c.time_s / TIME_UNIT_S, upper=1.0, integer=True)
                 for c in node.choices
             ]
             for node in problem.nodes

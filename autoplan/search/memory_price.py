@@ -30,8 +30,7 @@ from autoplan.search.problem import (
     Problem,
     Solution,
     held_storages,
-    memory_of,
-    time_of,
+    valued,
 )
 
 _MOST_PRICES = 12
@@ -143,14 +142,13 @@ class MemoryPrice:
     def _plan(self, choices: tuple[int, ...]) -> _Plan:
         """Judges choices, and keeps them if they are the best that fit."""
         problem, best = self._problem, self.best
-        time_s, memory_pages = time_of(problem, choices), memory_of(problem, choices)
-        if memory_pages <= self._limit_pages and (best is None or time_s < best.time_s):
-            self.best = Solution(
-                choices=choices, time_s=time_s, memory_pages=memory_pages, bound_s=-math.inf
-            )
+        found = valued(problem, choices)
+        is_better = best is None or found.time_s < best.time_s
+        if is_better and found.memory_pages <= self._limit_pages:
+            self.best = found
         pages = sum(float(row[c]) for row, c in zip(self._single, choices, strict=True))
         pages += problem.fixed_pages + sum(table.at(choices) for table in self._pages)
-        return _Plan(time_s, pages - self._limit_pages)
+        return _Plan(found.time_s, pages - self._limit_pages)
 
     @property
     def answer(self) -> Solution | None:

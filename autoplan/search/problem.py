@@ -150,6 +150,17 @@ def time_of(problem: Problem, choices: Sequence[int]) -> float:
     return total + sum(exposed_of(overlap, choices) for overlap in problem.overlaps)
 
 
+def valued(problem: Problem, choices: tuple[int, ...], bound_s: float = -math.inf) -> Solution:
+    """The solution that choices are, proven by a bound or, as given by default, by none."""
+    time_s = time_of(problem, choices)
+    return Solution(
+        choices=choices,
+        time_s=time_s,
+        memory_pages=memory_of(problem, choices),
+        bound_s=min(bound_s, time_s),
+    )
+
+
 def used_pairs(tensor: Tensor, choices: Sequence[int]) -> set[tuple[int, int]]:
     """The conversions of a tensor that an assignment needs, each once."""
     q = tensor.classes[choices[tensor.producer]]

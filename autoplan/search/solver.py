@@ -18,7 +18,7 @@ from autoplan.search.fixing import restricted
 from autoplan.search.hiding import Hiding
 from autoplan.search.ilp import RELATIVE_GAP
 from autoplan.search.memory_price import MemoryPrice
-from autoplan.search.problem import Problem, Solution, memory_of, time_of
+from autoplan.search.problem import Problem, Solution, valued
 from autoplan.search.tables import conversion_tables, scopes
 
 _MOST_SHARES = 8
@@ -65,12 +65,9 @@ def _fastest(problem: Problem, relative_gap: float) -> Solution | None:
     for _ in range(_MOST_SHARES if problem.overlaps else 1):
         least_s, choices = elimination.minimise(hiding.seconds(), conversions)
         bound_s = max(bound_s, hiding.fixed_s + least_s)
-        time_s = time_of(problem, choices)
-        if best is None or time_s < best.time_s:
-            memory_pages = memory_of(problem, choices)
-            best = Solution(
-                choices=choices, time_s=time_s, memory_pages=memory_pages, bound_s=-math.inf
-            )
+        found = valued(problem, choices)
+        if best is None or found.time_s < best.time_s:
+            best = found
         if best.time_s == math.inf or bound_s >= best.time_s * (1 - relative_gap):
             return replace(best, bound_s=min(bound_s, best.time_s))
         hiding.follow(choices)

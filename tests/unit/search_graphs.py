@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoplan.job import Job, ModelSource, Pins
+from autoplan.plan import Plan, RegionPlan
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, SavedTensor, TensorMeta
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
@@ -230,3 +231,8 @@ def job(*, nodes: int = 1, gpus: int = 4, batch: int = 8, **pins: int | str) -> 
         pins=Pins(**pins),  # type: ignore[arg-type]
         memory_margin=0.0,
     )
+
+
+def region_of(plan: Plan, kind: str) -> RegionPlan:
+    """The placements of one block kind."""
+    return next(region for region in plan.regions if region.kind == kind)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.search.ilp import relaxed_bound_s, solve
+from autoplan.search.ilp import solve
 from autoplan.search.problem import memory_of, time_of
 from tests.unit.search_problems import exhaustive, random_problem, value_of
 
@@ -29,7 +29,6 @@ def test_equals_exhaustive_search(batch: int) -> None:
         assert solution.time_s == pytest.approx(time_s, abs=1e-12), seed
         assert solution.memory_pages == memory, seed
         assert solution.bound_s == pytest.approx(best, rel=1e-6, abs=1e-10), seed
-        assert relaxed_bound_s(problem) <= best + 1e-10, seed
 
 
 def test_random_problems_cover_every_situation() -> None:

@@ -12,7 +12,7 @@ from autoplan.search.candidates import enumerate_candidates
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import PAGE_BYTES, Problem, memory_of, time_of
-from tests.unit.search_graphs import chain, gated_mlp, job, small_cluster, two_kinds
+from tests.unit.search_graphs import chain, gated_mlp, job, region_of, small_cluster, two_kinds
 from tests.unit.search_oracle import Oracle
 
 GRAPH = gated_mlp(3)
@@ -68,7 +68,7 @@ def test_two_kinds_and_a_shared_input(tp: int, recompute: str) -> None:
 
 def test_partial_recompute_agrees_with_the_whole_graph() -> None:
     plan, cluster = _tight_plan()
-    region = plan.region("layers.0")
+    region = region_of(plan, "layers.0")
     assert 0 < len(region.recomputed) < len(region.blocks)
     assert region.recomputed == region.blocks[: len(region.recomputed)]
     oracle = Oracle(BIG, plan, cluster)

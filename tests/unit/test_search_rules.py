@@ -19,7 +19,7 @@ from autoplan.search.pricing import Pricing
 from autoplan.search.problem import PAGE_BYTES, memory_of
 from autoplan.sharding.assignment import assign
 from autoplan.trace.graph import OpGraph, Ref
-from tests.unit.search_graphs import chain, gated_mlp, job, small_cluster
+from tests.unit.search_graphs import chain, gated_mlp, job, region_of, small_cluster
 
 GRAPHS = {
     "gated": gated_mlp(4, width=64, hidden=128, tokens=64),
@@ -82,7 +82,7 @@ def test_whatever_is_asked(data: st.DataObject) -> None:
 @pytest.mark.parametrize("policy", ["none", "full"])
 def test_pinned_recompute_is_honoured(policy: str) -> None:
     plan = plan_job(GRAPHS["gated"], job(recompute=policy), small_cluster())
-    assert len(plan.region("layers.0").recomputed) == (4 if policy == "full" else 0)
+    assert len(region_of(plan, "layers.0").recomputed) == (4 if policy == "full" else 0)
 
 
 @settings(deadline=None, max_examples=15)
@@ -103,7 +103,7 @@ def test_no_more_blocks_are_recomputed_than_memory_demands(share: float) -> None
     limit = Pricing(graph, asked, cluster).limit_pages
     expected = next(count for count, need in enumerate(needs) if need <= limit)
     plan = plan_job(graph, asked, cluster)
-    assert len(plan.region("layers.0").recomputed) == expected
+    assert len(region_of(plan, "layers.0").recomputed) == expected
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
