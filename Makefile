@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
 help:
 	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
-	@echo "make validate  predictions against published training runs"
+	@echo "make validate  predictions against published training runs, also with sets left out"
 	@echo "make test      the tests (under 15 minutes on two cores)"
 	@echo "make test-all  also the full parity matrices"
 	@echo "make lint      ruff, pyright, import-linter"
@@ -30,7 +30,8 @@ demo: $(INSTALLED)
 
 validate: $(INSTALLED)
 	$(BIN)/autoplan validate benchmarks/data/training.csv
-	$(BIN)/autoplan validate benchmarks/data/training_bulk.csv --set llm-foundry-mpt
+	$(BIN)/python -m benchmarks.published_steps
+	$(BIN)/python -m benchmarks.fit_costs --hold-out
 
 test: $(INSTALLED)
 	$(PYTEST) -m "not slow and not device"
