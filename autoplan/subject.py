@@ -8,7 +8,6 @@ called on the file's word: only names that the caller gives are run.
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -101,14 +100,11 @@ def _kind(name: str) -> Literal["zoo", "config", "factory"]:
 
 def _named(built: ModelUnderPlan) -> dict[str, Any]:
     """The example inputs by keyword, or by the name of the positional parameter."""
-    if isinstance(built.example_inputs, dict):
-        return dict(built.example_inputs)
-    values = built.example_inputs
-    names = list(inspect.signature(built.model.forward).parameters)[: len(values)]
-    names += [str(index) for index in range(len(names), len(values))]
-    if built.loss_fn is not None:
-        names[-1] = "targets"
-    return dict(zip(names, values, strict=True))
+    from autoplan.trace.inputs import named_inputs
+
+    has_loss = built.loss_fn is not None
+    named = named_inputs(built.model, built.example_inputs, with_targets=has_loss)
+    return {name: value for name, value, _ in named}
 
 
 def reshaped(built: ModelUnderPlan, shapes: Shapes) -> Any:
@@ -116,6 +112,7 @@ def reshaped(built: ModelUnderPlan, shapes: Shapes) -> Any:
 
     Raises:
         PlanError: no tensor of that name, or another number of dims.
+        UnsupportedModelError: the example inputs are not those of the model.
     """
     named = _named(built)
     for name, shape in shapes.items():

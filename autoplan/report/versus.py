@@ -52,15 +52,5 @@ def _row(other: Alternative, plan: Plan, recomputes: bool) -> tuple[str | Text, 
         "-" if other.step_s is None else units.seconds(other.step_s),
         units.nbytes(other.peak_memory_bytes),
         *([Text(other.recompute.removesuffix(" blocks"))] if recomputes else []),
-        Text(_outcome(other, plan.estimate.step_s)),
+        Text(other.reason),
     )
-
-
-def _outcome(other: Alternative, best_s: float) -> str:
-    if other.reason:
-        return other.reason
-    if not other.fits:
-        return "does not fit"
-    if other.step_s is None:
-        return ""
-    return f"{units.percent(other.step_s / best_s - 1)} slower"

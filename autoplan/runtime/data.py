@@ -67,13 +67,11 @@ class BatchReader:
                 or values of another kind (floating-point, integer, bool), or tensor-parallel peers
                 feed other samples.
         """
-        pairs = list(zip(self.inputs, inputs, strict=True))
-        placed = [self._placed(entry, value) for entry, value in pairs]
-        check_same_batch(placed, self._mesh)
-        split = [
-            self._split(entry, value) for entry, value in zip(self.inputs, placed, strict=True)
+        placed = [
+            self._placed(entry, value) for entry, value in zip(self.inputs, inputs, strict=True)
         ]
-        return list(zip(*split, strict=True))
+        check_same_batch(placed, self._mesh)
+        return list(zip(*map(self._split, self.inputs, placed), strict=True))
 
     def shard(self, batch: Batch) -> Any:
         """This data-parallel rank's rows of a global batch, in the form that was given."""

@@ -8,7 +8,7 @@ the targets are the last element of a tuple, or the key ``targets`` (else ``labe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from autoplan.trace.torch_private import FakeTensorMode
 ExampleInputs = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 BatchDims = Mapping[str, int | None]
 CONSTANTS = (bool, int, float, str, type(None))
+Role = Literal["positional", "keyword", "targets"]
 TARGETS = "targets"
 
 
@@ -37,7 +38,7 @@ class Input:
 
     name: str
     value: Any
-    role: Literal["positional", "keyword", "targets"]
+    role: Role
     batch_dim: int | None
 
     @property
@@ -70,7 +71,7 @@ def read_inputs(
     dims = dict(batch_dims or {})
     inputs = tuple(
         Input(name=name, value=value, role=role, batch_dim=_batch_dim(name, value, dims))
-        for name, value, role in _named(model, example_inputs, with_targets)
+        for name, value, role in named_inputs(model, example_inputs, with_targets=with_targets)
     )
     unknown = sorted(dims.keys() - {given.name for given in inputs})
     if unknown:
@@ -82,7 +83,15 @@ def read_inputs(
     return inputs
 
 
-def _named(model: nn.Module, example_inputs: ExampleInputs, with_targets: bool):
+def named_inputs(
+    model: nn.Module, example_inputs: ExampleInputs, *, with_targets: bool
+) -> Iterator[tuple[str, Any, Role]]:
+    """Name, value and role of every example input, in the order given.
+
+    Raises:
+        UnsupportedModelError: more of them than the model takes, or no targets where a loss has
+            them.
+    """
     if isinstance(example_inputs, Mapping):
         keys = [key for key in (TARGETS, "labels") if key in example_inputs]
         if with_targets and not keys:
