@@ -55,6 +55,9 @@ def runs(draw: st.DrawFn) -> Setup:
     pp, virtual = draw(power), draw(st.sampled_from((1, 1, 2)))
     cp, dp = draw(power), draw(power)
     framework = draw(st.sampled_from([FRAMEWORKS[name] for name in sorted(FRAMEWORKS)]))
+    schedules = ["interleaved_1f1b", "zero_bubble"] if virtual > 1 else ["1f1b", "gpipe"]
+    if virtual > 1 and framework.overlaps_sends:
+        schedules.append("zbv")
     dtypes = ("bfloat16", "float16", "float8_e4m3fn")
     cluster = draw(st.sampled_from(sorted(CLUSTERS)))
     tuning = draw(st.sampled_from(("all", "all", "lora", "adapter", "adapter-v2")))
@@ -71,7 +74,7 @@ def runs(draw: st.DrawFn) -> Setup:
             cp=cp,
             ep=draw(st.sampled_from([each for each in (1, 2, 4, 8) if dp * cp % each == 0])),
             virtual_stages=virtual,
-            schedule="interleaved_1f1b" if virtual > 1 else "1f1b",
+            schedule=draw(st.sampled_from(schedules)),
             zero=draw(st.integers(0, 3)),
             sequence_parallel=draw(st.booleans()),
             recompute=draw(st.sampled_from(("none", "attention", "operators", "block"))),
