@@ -11,7 +11,7 @@ from __future__ import annotations
 from autoplan.validation.attention_core import activation_dtype, local_heads
 from autoplan.validation.learned_weights import ADAPTER_PROMPT, LORA_RANK
 from autoplan.validation.linear import Linear
-from autoplan.validation.passes import ACTIVATION_BYTES, NOTHING, Part, Pass, streaming
+from autoplan.validation.passes import ACTIVATION_BYTES, Part, Pass, streaming
 from autoplan.validation.setup import Setup
 from cost_models.work import FlashAttention
 
@@ -31,13 +31,13 @@ def adapted(product: Linear) -> Part:
 def adapter(setup: Setup) -> Part:
     """What an adapter computes beside one layer's attention for one microbatch on one rank."""
     if setup.tuning == "all":
-        return Part(forward=NOTHING, inputs=NOTHING)
+        return Part()
     return _low_rank(setup) if setup.tuning == "lora" else _prompt(setup)
 
 
 def _low_rank(setup: Setup) -> Part:
     """The products down are whole on every tensor-parallel rank, those up are split."""
-    part = Part(forward=NOTHING, inputs=NOTHING)
+    part = Part()
     heads, kv_heads = local_heads(setup)
     for width in (heads * setup.model.head_dim, kv_heads * setup.model.head_dim):
         down = Linear(setup, setup.tokens, setup.model.hidden, LORA_RANK, adapter=True)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from autoplan.validation import transients
 from autoplan.validation.held_states import shards_of, stage_of
 from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, weights_of
+from autoplan.validation.stages import ONE_LAYER, Chunk, weights_of
 from cost_models.memory import MemoryBreakdown
 
 SLACK = 0.01
@@ -51,7 +51,7 @@ def reduced_buffers(setup: Setup) -> float:
     """Bytes that are being reduced: those of two layers."""
     if not (is_torch_pipeline(setup) and stage_of(setup).shards_states):
         return 0.0
-    return 2 * setup.framework.reduced_bytes * weights_of(setup, transients.ONE_LAYER)
+    return 2 * setup.framework.reduced_bytes * weights_of(setup, ONE_LAYER)
 
 
 def with_slack(setup: Setup, breakdown: MemoryBreakdown) -> MemoryBreakdown:

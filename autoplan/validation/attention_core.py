@@ -10,7 +10,6 @@ from __future__ import annotations
 from autoplan.validation import pointwise
 from autoplan.validation.passes import (
     ACTIVATION_BYTES,
-    NOTHING,
     Message,
     Part,
     Pass,
@@ -19,7 +18,7 @@ from autoplan.validation.passes import (
 from autoplan.validation.setup import Setup
 from cost_models.work import FlashAttention, Gemm
 
-HALF = {"float32": "float32", "float16": "float16"}
+_HALF = {"float32": "float32", "float16": "float16"}
 
 
 def attention_core(setup: Setup) -> Part:
@@ -30,7 +29,7 @@ def attention_core(setup: Setup) -> Part:
 
 def activation_dtype(setup: Setup) -> str:
     """What attention multiplies: 8-bit products are for weights only."""
-    return HALF.get(setup.compute_dtype, "bfloat16")
+    return _HALF.get(setup.compute_dtype, "bfloat16")
 
 
 def local_heads(setup: Setup) -> tuple[int, int]:
@@ -104,7 +103,7 @@ def _scores(setup: Setup) -> Part:
 
 def _gathered_keys(setup: Setup) -> Part:
     if setup.cp == 1:
-        return Part(forward=NOTHING, inputs=NOTHING)
+        return Part()
     _, kv_heads = local_heads(setup)
     nbytes = 2 * setup.microbatch * setup.seq_len * kv_heads * setup.model.head_dim
     nbytes *= ACTIVATION_BYTES

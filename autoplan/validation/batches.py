@@ -9,10 +9,9 @@ from autoplan.validation.mesh import Mesh
 from autoplan.validation.pipelines import stated_chunks
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 
-LARGEST = 64  # sequences of a microbatch that is not stated
+LARGEST_MICROBATCH = 64  # sequences, where it is not stated
 ROUNDING = 0.01
-# In a pipeline whose batch is not stated, for every stage.
-FILLING = 4
+FILLING = 4  # microbatches a stage, in a pipeline whose batch is not stated
 
 
 def batches_of(
@@ -70,7 +69,7 @@ def _open_batches(row: MeasuredRow, mesh: Mesh) -> list[tuple[int, int]]:
         return [(rank_batch // row.grad_accum, row.grad_accum)]
     return [
         (size, rank_batch // size)
-        for size in range(1, min(rank_batch, LARGEST) + 1)
+        for size in range(1, min(rank_batch, LARGEST_MICROBATCH) + 1)
         if rank_batch % size == 0
     ]
 

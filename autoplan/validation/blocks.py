@@ -8,7 +8,6 @@ from autoplan.validation.attention_core import attention_core, local_heads
 from autoplan.validation.linear import Linear
 from autoplan.validation.passes import (
     ACTIVATION_BYTES,
-    NOTHING,
     Message,
     Part,
     Pass,
@@ -64,7 +63,7 @@ def _experts(setup: Setup) -> Part:
 def _exchange(setup: Setup) -> Part:
     """Every rank sends its own tokens, as often as they are routed, and gets them back."""
     if setup.ep == 1:
-        return Part(forward=NOTHING, inputs=NOTHING)
+        return Part()
     routed = residual_tokens(setup) * setup.model.experts_per_token
     nbytes = routed * setup.model.hidden * ACTIVATION_BYTES
     both_ways = Pass(messages=2 * (Message(kind="all_to_all", nbytes=nbytes, axis="ep"),))
@@ -73,21 +72,16 @@ def _exchange(setup: Setup) -> Part:
 
 def _two_products(setup: Setup, tokens: int, ffn: int, *, copies: int) -> Part:
     """Products in and out of a width ``ffn`` that is split over ``tp``."""
-    hidden, moved = setup.model.hidden, pointwise.activation(setup)
-    width = -(-ffn // setup.tp)
-    elements = copies * tokens * width
+    hidden, width = setup.model.hidden, -(-ffn // setup.tp)
+    between = _pointwise(copies * tokens * width, pointwise.activation(setup))
     into = Linear(setup, tokens, hidden, width * (2 if setup.model.gated else 1), copies)
-    between = Part(
-        forward=Pass(kernels=(streaming(elements, moved.forward, moved.kernels),)),
-        inputs=Pass(kernels=(streaming(elements, moved.backward, moved.kernels),)),
-    )
     return adapted(into) + between + adapted(Linear(setup, tokens, width, hidden, copies))
 
 
 def _gradient_sums(setup: Setup, products: int) -> Part:
     moved = pointwise.gradient_sums(setup, products)
     sums = streaming(setup.tokens * setup.model.hidden, moved.backward, moved.kernels)
-    return Part(forward=NOTHING, inputs=Pass(kernels=(sums,)))
+    return Part(inputs=Pass(kernels=(sums,)))
 
 
 def _norm(setup: Setup) -> Part:
@@ -100,7 +94,7 @@ def _residual(setup: Setup) -> Part:
 
 def _rotary(setup: Setup, width: int) -> Part:
     if not setup.model.rotary:
-        return Part(forward=NOTHING, inputs=NOTHING)
+        return Part()
     return _pointwise(setup.tokens * width, pointwise.rotary(setup))
 
 

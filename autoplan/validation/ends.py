@@ -7,7 +7,6 @@ from autoplan.validation.adapters import adapted
 from autoplan.validation.linear import Linear
 from autoplan.validation.passes import (
     ACTIVATION_BYTES,
-    NOTHING,
     Message,
     Part,
     Pass,
@@ -33,7 +32,7 @@ def embedding(setup: Setup) -> Part:
         nbytes = looked_up * ACTIVATION_BYTES
         forward += Pass(messages=(Message(kind=kind, nbytes=nbytes, axis="tp"),))
     if setup.tuning != "all":
-        return Part(forward=forward, inputs=NOTHING)
+        return Part(forward=forward)
     filled = vocab * hidden * ACTIVATION_BYTES
     return Part(
         forward=forward,

@@ -140,6 +140,7 @@ def _torchtitan(row: MeasuredRow) -> Usage:
         zero=3,
         selective="operators",
         splits_sequence=True,
+        interleaves=True,
         cuts_rank_batch=True,
     )
 
@@ -182,6 +183,7 @@ def _pytorch(row: MeasuredRow) -> Usage:
             gathered_bytes=2 if sharded else features.gathered_bytes,
         ),
         zero=3 if sharded else 0,
+        interleaves=True,
     )
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from autoplan.validation.held_states import stage_of
 from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, weights_of
-from autoplan.validation.transients import ONE_LAYER, largest_product
+from autoplan.validation.stages import ONE_LAYER, Chunk, weights_of
+from autoplan.validation.transients import largest_product
 
 REDUCE_BUCKET = 500_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 
 from autoplan.validation.learned_weights import learned_weights
 from autoplan.validation.setup import Setup
@@ -24,10 +24,9 @@ def held_states(setup: Setup, chunks: tuple[Chunk, ...]) -> ModelStates:
     stored, stage = stored_bytes(setup), stage_of(setup)
     experts = expert_weights(setup, chunks)
     others = sum(weights_of(setup, chunk) for chunk in chunks) - experts
-    return _sum(
-        model_states(others, stored, stage, shards_of(setup)),
-        model_states(experts, stored, stage, max(1, shards_of(setup) // setup.ep)),
-    )
+    of_others = model_states(others, stored, stage, shards_of(setup))
+    of_experts = model_states(experts, stored, stage, max(1, shards_of(setup) // setup.ep))
+    return of_others + of_experts
 
 
 def updated_weights(setup: Setup, chunks: tuple[Chunk, ...]) -> float:
@@ -84,22 +83,4 @@ def _tuned(setup: Setup, chunks: tuple[Chunk, ...]) -> ModelStates:
     share = shards_of(setup) if stage.shards_states else 1
     learned = model_states(learned_weights(setup), stored_bytes(setup), stage, shards_of(setup))
     frozen = (total - tables) * frozen_bytes + tables * setup.framework.weight_bytes
-    return _sum(
-        learned,
-        ModelStates(
-            parameters=frozen / share,
-            master_weights=0.0,
-            gradients=0.0,
-            optimizer_state=0.0,
-            gathered_parameters=0.0,
-        ),
-    )
-
-
-def _sum(one: ModelStates, other: ModelStates) -> ModelStates:
-    return ModelStates(
-        **{
-            field.name: getattr(one, field.name) + getattr(other, field.name)
-            for field in fields(one)
-        }
-    )
+    return replace(learned, parameters=learned.parameters + frozen / share)

@@ -21,12 +21,11 @@ from autoplan.validation.activations import (
 from autoplan.validation.gathers import gathered_in_flight, message_buffers
 from autoplan.validation.held_states import held_states, updated_weights
 from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, chunks
+from autoplan.validation.stages import Chunk, chunks, held_chunks, pipeline_of
 from autoplan.validation.tensor_parallel import residual_tokens
 from cost_models.memory import MemoryBreakdown, Moment, worst_moment
 from cost_models.optimizers import optimizer
 from cost_models.schedule_memory import peak_held
-from cost_models.schedules import PipelineShape
 
 
 def memory_of(setup: Setup) -> MemoryBreakdown:
@@ -41,21 +40,9 @@ def memory_of(setup: Setup) -> MemoryBreakdown:
 def memory_by_rank(setup: Setup) -> tuple[MemoryBreakdown, ...]:
     """Bytes on one device of every pipeline rank, each at its own worst moment."""
     every = _counted_chunks(setup)
-    shape = PipelineShape(
-        schedule=setup.schedule,
-        ranks=setup.pp,
-        stages=len(every),
-        microbatches=setup.microbatches,
-    )
-    kept = peak_held(shape, [_kept_by_chunk(setup, chunk) for chunk in every])
-    return tuple(
-        _of_rank(
-            setup,
-            tuple(chunk for stage, chunk in enumerate(every) if shape.rank_of(stage) == rank),
-            kept[rank],
-        )
-        for rank in range(setup.pp)
-    )
+    kept = peak_held(pipeline_of(setup), [_kept_by_chunk(setup, chunk) for chunk in every])
+    held = held_chunks(setup, every)
+    return tuple(_of_rank(setup, *rank) for rank in zip(held, kept, strict=True))
 
 
 def _counted_chunks(setup: Setup) -> tuple[Chunk, ...]:

@@ -24,7 +24,7 @@ _STAGE_WORDS = (
     (re.compile(r"[fh]sdp|fully sharded|full_shard|_?hybrid[ _-]?shard|shard\w* (with)?in"), 3),
     (re.compile(r"ddp|no_shard"), 0),
 )
-LARGEST = 10**12
+_LARGEST = 10**12
 
 
 class NumberFault(ValueError):  # noqa: N818 - becomes the reason why a row is not priced
@@ -51,7 +51,7 @@ def real(text: str) -> float | None:
         value = float(digits)
     except ValueError:
         raise NumberFault(f"{_quoted(text)} is not a number") from None
-    if not (math.isfinite(value) and 0 < value <= LARGEST):
+    if not (math.isfinite(value) and 0 < value <= _LARGEST):
         raise NumberFault(f"{_quoted(text)} is not a positive number")
     unit = _UNIT.match(cell, found.end() if found else 0)
     if unit and (unit[2].lower() in _OTHER_UNITS or not (unit[1] or _is_plain(unit[2]))):

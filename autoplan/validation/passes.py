@@ -49,7 +49,7 @@ NOTHING = Pass()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One part of the model.
+    """One part of the model; ``Part()`` does nothing.
 
     Attributes:
         forward: of the first run.
@@ -58,8 +58,8 @@ class Part:
         weights: gradients of the part's weights.
     """
 
-    forward: Pass
-    inputs: Pass
+    forward: Pass = NOTHING
+    inputs: Pass = NOTHING
     weights: Pass = NOTHING
     again: Pass = NOTHING
 

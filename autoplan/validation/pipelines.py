@@ -41,10 +41,15 @@ def virtual_stages_of(
         if row.vpp is None:
             assumed.append(f"vpp: {stated}, the least that interleaves")
         return [stated]
-    per_rank = layers // mesh.pp
-    if not usage.interleaves or layers % mesh.pp or microbatches % mesh.pp:
+    if not usage.interleaves or microbatches % mesh.pp:
         return [1]
-    return [chunks for chunks in range(1, per_rank + 1) if per_rank % chunks == 0]
+    most = layers // mesh.pp
+    return [chunks for chunks in range(1, most + 1) if _even(layers, mesh.pp * chunks)] or [1]
+
+
+def _even(layers: int, chunks: int) -> bool:
+    """Layers divide into chunks, by themselves or with the two ends as a layer each."""
+    return layers % chunks == 0 or (layers + 2) % chunks == 0
 
 
 def schedule_of(row: MeasuredRow, virtual_stages: int) -> ScheduleName:

@@ -126,18 +126,18 @@ def _prediction(row: MeasuredRow, models: Models) -> Prediction:
 
 
 def tuned_setup(configuration: Configuration, models: Models = MODELS) -> Setup:
-    """The fastest of a row's choices that fits; the first where none does."""
-    first, *others = configuration.choices
-    if not others:
-        return first
-    cluster = _cluster(first.cluster)
+    """The fastest of a row's choices that fit; of all where none does."""
+    choices = configuration.choices
+    if len(choices) == 1:
+        return choices[0]
+    cluster = _cluster(choices[0].cluster)
 
     def fits(setup: Setup) -> bool:
         needed = compared_bytes(models.memory_of(setup), "device", cluster.device)
         return needed <= cluster.device.memory_bytes
 
-    fitting = [setup for setup in configuration.choices if fits(setup)]
-    return min(fitting, key=lambda setup: models.step_of(setup, cluster).step_s, default=first)
+    fitting = [setup for setup in choices if fits(setup)]
+    return min(fitting or choices, key=lambda setup: models.step_of(setup, cluster).step_s)
 
 
 def _tuned(configuration: Configuration, setup: Setup) -> list[str]:
@@ -145,9 +145,9 @@ def _tuned(configuration: Configuration, setup: Setup) -> list[str]:
     choices = configuration.choices
     chosen = []
     if len({each.microbatch for each in choices}) > 1:
-        chosen.append(f"micro_batch: {setup.microbatch}, the fastest that fits")
+        chosen.append(f"micro_batch: {setup.microbatch}, the fastest")
     if len({each.virtual_stages for each in choices}) > 1:
-        chosen.append(f"vpp: {setup.virtual_stages}, the fastest that fits")
+        chosen.append(f"vpp: {setup.virtual_stages}, the fastest")
     return chosen
 
 

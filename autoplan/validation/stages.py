@@ -23,6 +23,9 @@ class Chunk:
     head: bool
 
 
+ONE_LAYER = Chunk(layers=1, embedding=False, head=False)
+
+
 def chunks(setup: Setup) -> tuple[Chunk, ...]:
     """All chunks of the model; one on each rank without interleaving."""
     count = setup.pp * setup.virtual_stages
@@ -32,14 +35,23 @@ def chunks(setup: Setup) -> tuple[Chunk, ...]:
     )
 
 
-def held_chunks(setup: Setup, model: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], ...]:
-    """The chunks of each pipeline rank, as the schedule places them."""
-    shape = PipelineShape(
+def pipeline_of(setup: Setup) -> PipelineShape:
+    """The schedule of the run, with a stage for each chunk.
+
+    Raises:
+        ScheduleError: the schedule cannot run these numbers.
+    """
+    return PipelineShape(
         schedule=setup.schedule,
         ranks=setup.pp,
-        stages=len(model),
+        stages=setup.pp * setup.virtual_stages,
         microbatches=setup.microbatches,
     )
+
+
+def held_chunks(setup: Setup, model: tuple[Chunk, ...]) -> tuple[tuple[Chunk, ...], ...]:
+    """The chunks of each pipeline rank, as the schedule places them."""
+    shape = pipeline_of(setup)
     held: list[list[Chunk]] = [[] for _ in range(setup.pp)]
     for stage, chunk in enumerate(model):
         held[shape.rank_of(stage)].append(chunk)

@@ -14,7 +14,7 @@ from autoplan.validation.data_parallel import Beside, Exchange, exchange
 from autoplan.validation.ends import embedding, head
 from autoplan.validation.learned_weights import frozen_layers
 from autoplan.validation.optimizer_step import optimizer_s
-from autoplan.validation.passes import NOTHING, Part
+from autoplan.validation.passes import Part
 from autoplan.validation.recompute import with_recompute
 from autoplan.validation.setup import Setup
 from autoplan.validation.stages import Chunk, chunks, held_chunks, weights_of
@@ -114,7 +114,7 @@ def _passes(clock: Clock, part: Part) -> tuple[Spent, Spent, Spent]:
 
 def _chunk_costs(clock: Clock, chunk: Chunk, layer: tuple[Spent, Spent, Spent]) -> _Costs:
     setup = clock.setup
-    empty = Part(forward=NOTHING, inputs=NOTHING)
+    empty = Part()
     ends = (embedding(setup) if chunk.embedding else empty) + (head(setup) if chunk.head else empty)
     backwards = max(0, chunk.layers - frozen_layers(setup) * chunk.embedding)
     forward, backward, weights = (

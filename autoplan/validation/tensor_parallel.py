@@ -10,7 +10,7 @@ dispatcher).
 
 from __future__ import annotations
 
-from autoplan.validation.passes import ACTIVATION_BYTES, NOTHING, Message, Part, Pass
+from autoplan.validation.passes import ACTIVATION_BYTES, Message, Part, Pass
 from autoplan.validation.setup import Setup
 
 
@@ -22,7 +22,7 @@ def residual_tokens(setup: Setup) -> int:
 def entry_and_exit(setup: Setup, copies: int = 1) -> Part:
     """Messages of one block over ``tp``; ``copies`` of each token pass through it."""
     if setup.tp == 1:
-        return Part(forward=NOTHING, inputs=NOTHING)
+        return Part()
     nbytes = setup.tokens * setup.model.hidden * ACTIVATION_BYTES
     beside = setup.framework.overlaps_tensor_parallel
     under_weights = beside or setup.framework.overlaps_input_gradients

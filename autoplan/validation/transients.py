@@ -10,9 +10,7 @@ from autoplan.validation.activations import (
 )
 from autoplan.validation.attention_core import local_heads
 from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, weights_of
-
-ONE_LAYER = Chunk(layers=1, embedding=False, head=False)
+from autoplan.validation.stages import ONE_LAYER, weights_of
 
 
 def loss_bytes(setup: Setup) -> float:
