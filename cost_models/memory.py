@@ -84,6 +84,15 @@ class ModelStates:
     def total(self) -> float:
         return sum(getattr(self, field.name) for field in fields(self))
 
+    def __add__(self, other: ModelStates) -> ModelStates:
+        return ModelStates(
+            parameters=self.parameters + other.parameters,
+            master_weights=self.master_weights + other.master_weights,
+            gradients=self.gradients + other.gradients,
+            optimizer_state=self.optimizer_state + other.optimizer_state,
+            gathered_parameters=self.gathered_parameters + other.gathered_parameters,
+        )
+
 
 def model_states(weights: float, stored: StoredBytes, stage: ZeroStage, shards: int) -> ModelStates:
     """Weights, gradients and optimizer state of one rank (Rajbhandari et al. 2020, section 5).
