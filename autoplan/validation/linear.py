@@ -56,7 +56,7 @@ class Linear:
         if self._frozen:
             return ()
         kernels: list[Work] = [
-            self._product(self.outputs, self.inputs, self.tokens, into_gradient=True)
+            self._product(*self._gradient_sizes, self.tokens, into_gradient=True)
         ]
         if setup.model.biases and not self.adapter:
             kernels.append(streaming(self.copies * self.tokens * self.outputs, ACTIVATION_BYTES))
@@ -68,6 +68,16 @@ class Linear:
     @property
     def _weights(self) -> int:
         return self.copies * self.inputs * self.outputs
+
+    @property
+    def _gradient_sizes(self) -> tuple[int, int]:
+        """Rows and columns of the gradient; its operands lie in rows of inputs and of outputs.
+
+        Columns are what a product's alignment is judged by: the less even of the two.
+        """
+        if self.inputs & -self.inputs > self.outputs & -self.outputs:
+            return self.inputs, self.outputs
+        return self.outputs, self.inputs
 
     @property
     def _frozen(self) -> bool:

@@ -10,6 +10,8 @@ from autoplan.validation.blocks import feed_forward_block
 from autoplan.validation.ends import head
 from autoplan.validation.setup import Setup
 from autoplan.validation.transformer import Transformer
+from cost_models.compute import kernel_s
+from hardware_profiles.load import load
 from tests.unit.memory_setups import DEEPSPEED, LLAMA3_70B, MEGATRON, gpt, llama, setup
 from tests.unit.step_parts import flops_of, layer_of, products_of, streamed_bytes
 
@@ -155,3 +157,14 @@ def test_sizes_that_do_not_split_evenly_are_those_of_the_fullest_rank() -> None:
     assert queries_keys_values.n == 64 * (3 + 2 + 2)
     assert (out.k, into.n, down.k) == (64 * 3, 2 * 250, 250)
     assert products_of(head(run).forward)[0].n == 12565
+
+
+def test_gradients_of_weights_have_operands_in_rows_of_inputs_and_of_outputs() -> None:
+    """An uneven vocabulary makes all three products of the head slower, not only two."""
+    head_s = []
+    for vocab in (50257, 50304):
+        run = setup(replace(gpt(1, 1024, 16), vocab=vocab), MEGATRON)
+        (product,) = products_of(head(run).weights)
+        assert {product.m, product.n} == {1024, vocab}
+        head_s.append(kernel_s(product, load("dgx-a100-80g").device))
+    assert head_s[0] > 1.5 * head_s[1]
