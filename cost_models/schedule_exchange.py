@@ -60,7 +60,9 @@ def _exchange_s(layout: Layout, seconds: StageSeconds) -> Floats:
     forward, backward = seconds.send_forward.copy(), seconds.send_backward.copy()
     forward[-1] = backward[0] = -np.inf
     up, down = layout.of_forwards(forward, -np.inf), layout.of_backwards(backward, -np.inf)
-    return np.maximum(up, np.roll(down, -1, axis=1))
+    np.maximum(up[:, :-1], down[:, 1:], out=up[:, :-1])
+    np.maximum(up[:, -1], down[:, 0], out=up[:, -1])
+    return up
 
 
 def _run(compute_s: Floats, exchange_s: Floats, period: int) -> tuple[Floats, Floats, list[float]]:
