@@ -1,7 +1,8 @@
 """Numbers as people write them in tables: ``48 (assumed)``, ``1,024``, ``3 (FSDP 8)``.
 
 The number that a cell starts with counts; what follows is a note. Cells that say that nothing is
-known are empty. A cell that holds text without a number is a fault of its row, never a guess.
+known are empty. A cell that holds text without a number, or several numbers where one is wanted
+(``16x8``, ``3-4``, ``3,5``), is a fault of its row, never a guess.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d+
 _ANYWHERE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _THOUSANDS = re.compile(r"(\d+)\s*k\b", re.IGNORECASE)
 _UNIT = re.compile(r"(\s*)([a-zµ%_]+)", re.IGNORECASE)
+_GOES_ON = re.compile(r"\s*(?:[x×*/^:±–—,.-]+|k\s*[–—-]|to\b|or\b)?\s*\d", re.IGNORECASE)
 _PLAIN_UNITS = frozenset(("g", "gb", "gib", "s", "sec", "x"))
 _OTHER_UNITS = frozenset(("ms", "us", "µs", "min", "mins", "minutes", "h", "hours", "k", "m", "%"))
 _STAGE = re.compile(r"(?:zero)?[\s_-]*(?:stage)?[\s_-]*([0-3])(?![\d.])", re.IGNORECASE)
@@ -24,6 +26,7 @@ _STAGE_WORDS = (
     (re.compile(r"[fh]sdp|fully sharded|full_shard|_?hybrid[ _-]?shard|shard\w* (with)?in"), 3),
     (re.compile(r"ddp|no_shard"), 0),
 )
+_SMALLEST = 1e-9
 _LARGEST = 10**12
 
 
@@ -40,7 +43,8 @@ def real(text: str) -> float | None:
     """The number that the cell starts with; None where it leaves it open.
 
     Raises:
-        NumberFault: text that does not start with a number, or one that is not positive and finite.
+        NumberFault: text that does not start with a number, or with several, or one that is not
+            positive and finite.
     """
     cell = text.strip().lstrip("~≈ ")
     if says_nothing(cell):
@@ -53,7 +57,11 @@ def real(text: str) -> float | None:
         raise NumberFault(f"{_quoted(text)} is not a number") from None
     if not (math.isfinite(value) and 0 < value <= _LARGEST):
         raise NumberFault(f"{_quoted(text)} is not a positive number")
-    unit = _UNIT.match(cell, found.end() if found else 0)
+    if value < _SMALLEST:
+        raise NumberFault(f"{_quoted(text)} is less than {_SMALLEST:g}")
+    end = found.end() if found else 0
+    _refuse_several(cell, end)
+    unit = _UNIT.match(cell, end)
     if unit and (unit[2].lower() in _OTHER_UNITS or not (unit[1] or _is_plain(unit[2]))):
         raise NumberFault(f"{_quoted(text)} has the unit {unit[2]}; expected a plain number")
     return value
@@ -75,6 +83,7 @@ def length(text: str) -> int | None:
         return None
     thousands = _THOUSANDS.match(text.strip())
     if thousands:
+        _refuse_several(text.strip(), thousands.end() - 1)
         return 1024 * int(thousands[1])
     if text.strip()[0].isdigit():
         return count(text)
@@ -91,6 +100,7 @@ def zero_stage(text: str) -> int | None:
         return None
     found = _STAGE.match(cell)
     if found:
+        _refuse_several(cell, found.end())
         return int(found.group(1))
     for words, stage in _STAGE_WORDS:
         if words.match(cell):
@@ -108,6 +118,12 @@ def flag(text: str) -> bool | None:
     if word in ("no", "false", "n", "off", "0", "0.0"):
         return False
     raise NumberFault(f"{_quoted(text)} is neither yes nor no")
+
+
+def _refuse_several(cell: str, end: int) -> None:
+    """Refuses a cell in which the number that ends at ``end`` is one of several."""
+    if _GOES_ON.match(cell, end):
+        raise NumberFault(f"{_quoted(cell)} holds several numbers; expected one, with a decimal point")
 
 
 def _is_plain(unit: str) -> bool:

@@ -59,6 +59,35 @@ def test_another_unit_is_never_taken_for_the_columns_own(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "cell",
+    [
+        "16x8",
+        "16 x 8",
+        "2*4",
+        "3,5",
+        "3-4",
+        "3 – 4",
+        "7/2",
+        "8±1",
+        "2^10",
+        "1 024",
+        "1.2.3",
+        "2 or 4",
+    ],
+)
+def test_several_numbers_are_never_taken_for_their_first(cell: str) -> None:
+    for read in (real, count, length):
+        with pytest.raises(NumberFault, match="several numbers"):
+            read(cell)
+
+
+@pytest.mark.parametrize("cell", ["1e-10", "5e-324"])
+def test_what_is_too_small_to_divide_by_is_a_fault(cell: str) -> None:
+    with pytest.raises(NumberFault, match="is less than 1e-09"):
+        real(cell)
+
+
+@pytest.mark.parametrize(
     ("cell", "tokens"),
     [
         ("2048", 2048),
@@ -90,9 +119,9 @@ def test_zero_stages(cell: str, stage: int | None) -> None:
     assert zero_stage(cell) == stage
 
 
-@pytest.mark.parametrize("cell", ["4", "13", "per-layer dp type 1 (sdp/ZeRO-3)"])
+@pytest.mark.parametrize("cell", ["4", "13", "per-layer dp type 1 (sdp/ZeRO-3)", "1/2", "0-3"])
 def test_what_is_not_one_zero_stage_is_a_fault(cell: str) -> None:
-    with pytest.raises(NumberFault, match="ZeRO"):
+    with pytest.raises(NumberFault, match=r"ZeRO|several numbers"):
         zero_stage(cell)
 
 
