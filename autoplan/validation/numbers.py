@@ -123,7 +123,9 @@ def flag(text: str) -> bool | None:
 def _refuse_several(cell: str, end: int) -> None:
     """Refuses a cell in which the number that ends at ``end`` is one of several."""
     if _GOES_ON.match(cell, end):
-        raise NumberFault(f"{_quoted(cell)} holds several numbers; expected one, with a decimal point")
+        raise NumberFault(
+            f"{_quoted(cell)} holds several numbers; expected one, with a decimal point"
+        )
 
 
 def _is_plain(unit: str) -> bool:
