@@ -90,7 +90,10 @@ def load(path: str | Path) -> Plan:
         text = content.decode()
     except (OSError, ValueError) as error:
         raise PlanError(_file_fault("read", source, error)) from None
-    return from_json(text)
+    try:
+        return from_json(text)
+    except PlanError as error:
+        raise PlanError(f"{source}: {error}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``models``, ``clusters``, ``validate``.
+"""The commands: ``plan``, ``report``, ``validate``, ``models``, ``clusters``.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ import typer
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.validate import validate
 from autoplan.errors import PlanError
+from cost_models.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
@@ -29,8 +31,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command()(validate)
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the report.")]
 
 
@@ -38,40 +38,53 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 def plan(
     model: Annotated[
         str,
-        typer.Argument(help="A name from `autoplan models`, a config.json, or pkg.mod:factory."),
+        typer.Argument(
+            metavar="MODEL",
+            help="A name from `autoplan models`, a config.json, or pkg.mod:factory.",
+        ),
     ],
     *,
-    cluster: Annotated[str, typer.Option(help="A name from `autoplan clusters`, or a TOML file.")],
-    global_batch: Annotated[int, typer.Option(help="Samples per optimizer step.")],
-    nodes: Annotated[int, typer.Option(help="Nodes used.")] = 1,
+    cluster: Annotated[
+        str, typer.Option(metavar="NAME", help="From `autoplan clusters`, or a TOML file.")
+    ],
+    global_batch: Annotated[int, typer.Option(metavar="N", help="Samples per optimizer step.")],
+    nodes: Annotated[int, typer.Option(metavar="N", help="Nodes used.")] = 1,
     gpus_per_node: Annotated[
-        int | None, typer.Option(help="Devices used of each node; default: all.")
+        int | None, typer.Option(metavar="N", help="Devices used of each node; default: all.")
     ] = None,
     seq_len: Annotated[
-        int | None, typer.Option(help="Tokens per sample; default: the model's own.")
+        int | None, typer.Option(metavar="N", help="Tokens per sample; default: the model's own.")
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", help="Shape of one input, name=8x1024 (repeatable)."),
+        typer.Option("--input", metavar="NAME=8x1024", help="Shape of one input (repeatable)."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp16 or fp32.")] = "bf16",
-    optimizer: Annotated[str, typer.Option(help="The optimizer planned for.")] = "adamw",
+    precision: Annotated[str, typer.Option(metavar="NAME", help="bf16, fp16 or fp32.")] = "bf16",
+    optimizer: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"{', '.join(OPTIMIZERS)}."),
+    ] = "adamw",
     pin: Annotated[
         list[str] | None,
-        typer.Option(help="Fix a decision: dp=2, tp=4, zero=3, recompute=full ... (repeatable)."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Fix dp, tp, zero, microbatch or recompute (none, full) (repeatable).",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Save the plan.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plan the training of MODEL on a cluster, and report what was decided and why."""
+    """Plan the training of a model on a cluster."""
     from autoplan import api
-    from autoplan.cli.progress import ProgressDisplay
+    from autoplan.cli.progress import ProgressDisplay, logs_held
 
     if output is not None and not output.parent.is_dir():
         raise PlanError(f"-o {output}: {output.parent} is not a directory; create it first")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     started_s = time.monotonic()
-    with ProgressDisplay() as progress:
+    with ProgressDisplay() as progress, logs_held():
         found = api.plan(
             model,
             cluster=cluster,
@@ -88,6 +101,7 @@ def plan(
     search_s = time.monotonic() - started_s
     if output is not None:
         api.save_plan(found, output)
+        print(f"plan saved: {output}", file=sys.stderr)
     _show(found, as_json, search_s)
 
 
@@ -100,6 +114,9 @@ def report(
     from autoplan import api
 
     _show(api.load_plan(path), as_json, None)
+
+
+app.command()(validate)
 
 
 @app.command()

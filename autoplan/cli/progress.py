@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 QUIET_S = 2.0
@@ -50,6 +53,17 @@ class ProgressDisplay:
                 self._visible = True
                 if self._what:
                     self._line.show(self._fraction, self._what)
+
+
+@contextmanager
+def logs_held() -> Iterator[None]:
+    """Holds back logs up to errors: PyTorch logs the traceback of what we report in one line."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.ERROR))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class _Lines:

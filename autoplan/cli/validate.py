@@ -15,13 +15,13 @@ def validate(
     path: Annotated[Path, typer.Argument(metavar="CSV", help="Published measurements, one a row.")],
     *,
     only: Annotated[
-        list[str] | None, typer.Option("--set", help="Compare this set only (repeatable).")
+        list[str] | None, typer.Option("--set", metavar="NAME", help="This set only (repeatable).")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of the report.")
     ] = False,
 ) -> None:
-    """Compare predicted step time and memory with published measurements."""
+    """Compare predictions with published measurements."""
     from autoplan.cli.progress import ProgressDisplay
     from autoplan.validation.predict import predictions_of
     from autoplan.validation.rows import read_rows

@@ -24,7 +24,7 @@ from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
 _PIPE_WIDTH = 100
-_LOW_PRECISION = ("bf16", "fp16")
+_LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
 _MEMORY_NAMES = {
     "parameters": "parameters",
     "master_weights": "fp32 master weights",
@@ -90,9 +90,6 @@ def _pairs(rows: list[tuple[str, str]]) -> Table:
 
 def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     job = plan.job
-    precision = job.precision
-    if precision in _LOW_PRECISION:
-        precision += " compute, fp32 master weights and optimizer state"
     pins = [
         f"{name}={value}"
         for name in ("pp", "dp", "cp", "ep", "tp", "zero", "microbatch", "recompute")
@@ -105,12 +102,21 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
             ("cluster", f"{job.cluster}, {nodes}{_price(cluster)}"),
             ("profile", _profile(plan, cluster)),
             ("batch", f"{job.global_batch} samples a step over the whole cluster"),
-            ("precision", precision),
+            ("precision", _precision(job.precision, cluster)),
             ("optimizer", job.optimizer),
             ("memory margin", f"{units.percent(job.memory_margin)} of the device is left free"),
             ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
         ]
     )
+
+
+def _precision(precision: str, cluster: ClusterSpec | None) -> str:
+    if precision not in _LOW_PRECISION:
+        return precision
+    text = f"{precision} compute, fp32 master weights and optimizer state"
+    if cluster and _LOW_PRECISION[precision] not in cluster.device.peak_flops:
+        text += f"; {cluster.device.name} has no fast {precision}, products take far longer"
+    return text
 
 
 def _price(cluster: ClusterSpec | None) -> str:
@@ -205,9 +211,10 @@ def _placements(plan: Plan) -> RenderableType:
 def _certificate(plan: Plan) -> str:
     search = plan.search
     if search.gap > 0:
+        gap = units.percent(max(search.gap, 0.001))
         proof = (
             f"No plan in the space takes less than {units.seconds(search.lower_bound_s)} by the"
-            f" same cost model: this one is within {units.percent(search.gap)} of the best."
+            f" same cost model: this one is within {gap} of the best."
         )
     else:
         proof = "No plan in the space is faster by the same cost model."

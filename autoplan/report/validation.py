@@ -41,26 +41,28 @@ def _print_set(console: Console, name: str, members: Sequence[Prediction]) -> No
     priced = [each for each in members if each.priced]
     console.print()
     title = Text(name, style="bold")
-    title.append(f"  {len(members)} rows, {len(priced)} priced", style="not bold")
+    rows = "1 row" if len(members) == 1 else f"{len(members)} rows"
+    title.append(f"  {rows}, {len(priced)} priced", style="not bold")
     if not any(each.row.scored for each in members):
         title.append(f", quality {_qualities(members)}: not scored", style="not bold yellow")
     console.print(title)
     if priced:
-        console.print(Padding(_rows(priced), (0, 0, 0, 2)))
+        console.print(Padding(_rows(priced, console.width), (0, 0, 0, 2)))
     _print_reasons(console, "Assumed", _by_reason(members, lambda each: each.assumed))
     skipped = _by_reason(members, lambda each: (each.skipped,) if each.skipped else ())
     _print_reasons(console, "Not priced", skipped)
 
 
-def _rows(priced: Sequence[Prediction]) -> Table:
+def _rows(priced: Sequence[Prediction], width: int) -> Table:
+    """Figures stand whole; meshes wrap, and models are left out where the terminal is narrow."""
     timed = any(_reports_time(each) for each in priced)
     weighed = any(each.reported_bytes is not None or each.row.oom for each in priced)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    roomy = not (timed and weighed)
+    roomy = not (timed and weighed) and width >= _PIPE_WIDTH
     table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=30 if roomy else 22)
     if roomy:
         table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=22)
-    table.add_column("mesh, microbatches", no_wrap=True, overflow="ellipsis", min_width=12)
+    table.add_column("mesh, microbatches", overflow="fold", min_width=12)
     if timed:
         _add_columns(table, "step", "reported", "error")
     if weighed or not timed:
@@ -163,7 +165,7 @@ def _section(console: Console, title: str, body: Table) -> None:
 
 def _summary_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("set", no_wrap=True, overflow="ellipsis", max_width=30)
+    table.add_column("set", overflow="ellipsis", max_width=30)
     _add_columns(table, *columns)
     return table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from autoplan import api, plan_io
 from autoplan.cli import main
 from autoplan.cli.options import key_values, shapes
-from autoplan.cli.progress import ProgressDisplay
+from autoplan.cli.progress import ProgressDisplay, logs_held
 from autoplan.errors import InfeasibleError, PlanError
 from hardware_profiles.load import names
 from tests.unit.sample_plan import PLAN
@@ -147,7 +148,26 @@ def test_plan_passes_every_option_on(
         "pins": {"dp": "2", "recompute": "full"},
     }  # fmt: skip
     assert plan_io.load(output) == PLAN
-    assert json.loads(capsys.readouterr().out)["search"]["seconds"] >= 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["search"]["seconds"] >= 0
+    assert printed.err == f"plan saved: {output}\n"
+
+
+def test_a_file_that_is_no_plan_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("no plan")
+    assert main(["report", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+
+
+def test_logs_are_held_back_while_planning_only(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("torch.tracing")
+    with logs_held():
+        logger.error("a traceback")
+    logger.error("later")
+    assert caplog.messages == ["later"]
 
 
 def test_key_values() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -21,9 +22,9 @@ from hardware_profiles.load import load
 from tests.unit.sample_plan import BLOCKS, ESTIMATE, GIB, LAYERS, PLAN, ROOT
 
 
-def rendered(plan: Plan, encoding: str = "utf-8") -> str:
+def rendered(plan: Plan, encoding: str = "utf-8", width: int = 100) -> str:
     output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    print_report(plan, Console(file=output, width=100, highlight=False))
+    print_report(plan, Console(file=output, width=width, highlight=False))
     output.seek(0)
     return output.read()
 
@@ -116,8 +117,25 @@ def test_report_states_every_assumption() -> None:
         assert stated in text
 
 
-def test_report_fits_a_hundred_columns() -> None:
-    assert max(map(len, rendered(PLAN).splitlines())) <= 100
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_report_fits_its_columns_and_cuts_nothing(width: int) -> None:
+    text = rendered(PLAN, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_report_says_that_a_device_lacks_the_precision() -> None:
+    job = replace(PLAN.job, cluster="dgx-v100")
+    assert "V100-SXM2-32GB has no fast bf16" in rendered(replace(PLAN, job=job), width=120)
+    assert "no fast" not in rendered(PLAN)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(1e-9, 0.5))
+def test_the_stated_gap_is_no_less_than_the_proven_one(gap: float) -> None:
+    text = rendered(replace(PLAN, search=replace(PLAN.search, gap=gap)), width=300)
+    (stated,) = re.findall(r"within ([\d.]+) % of the best", text)
+    assert float(stated) >= 100 * gap * 0.95
 
 
 def test_report_shows_every_category_that_holds_bytes() -> None:

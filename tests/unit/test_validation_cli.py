@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from autoplan.cli import main
+from autoplan.report.validation import print_validation
+from autoplan.validation.predict import predictions_of
+from autoplan.validation.rows import read_rows
 from tests.unit.measured_rows import write_csv
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +76,15 @@ def test_the_report_fits_a_hundred_columns_and_names_what_is_not_priced(
     assert "who-1" in text
     assert "39.4 s" in text
     assert "all sets" in text
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal(runs: str) -> None:
+    console = Console(file=io.StringIO(), width=80, highlight=False, record=True)
+    print_validation(predictions_of(read_rows(Path(runs)).rows), (), console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    assert "39.4 s" in "\n".join(lines)
 
 
 def test_one_set_alone(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
