@@ -186,7 +186,7 @@ def test_ranking_within_fixed_work(tmp_path: Path) -> None:
         ("4.82", "Max GPU RAM GB", 4.82e9, "allocated"),
         ("25.5", "peak active GiB", 25.5 * 2**30, "allocated"),
         ("31.4", "nvidia-smi GB", 31.4e9, "device"),
-        ("2.2", "(model states + peak activation) MiB/1024", 2.2 * 2**30, "states and activations"),
+        ("2.2", "(model states + peak activation) MiB/1024", 2.2 * 2**30, "allocated"),
         (
             "104.812",
             "GiB: params+grads+optimizer 45.5625 + activations 59.25 (ANALYTIC)",
