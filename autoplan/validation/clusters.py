@@ -21,6 +21,8 @@ _RATE_TOLERANCE = 0.3
 _GIGABIT = 1e9 / 8
 _TERABIT = re.compile(r"(\d+(?:\.\d+)?)\s*Tb", re.IGNORECASE)
 _FAMILY_END = re.compile(r"-(?:SXM|PCIE|GCD|\d+GB)")
+# Devices that share a name with one that has a profile, and little else.
+_VARIANT = re.compile(r"NVL\b|LAPTOP|MOBILE|MAX-?Q|\d{4}[ -]?(?:TI|SUPER|D)\b")
 _UNSTATED_GPU = "dgx-a100-80g"
 _RATE = re.compile(
     r"(?:(\d+)\s*[x×]\s*)?(?:\w+[ -])?(?:(?:hdr|ndr|edr|xdr)\s?(\d{2,4})|(\d{2,5})\s*g(?:b|\b))",
@@ -76,7 +78,7 @@ def cluster_of(row: MeasuredRow, assumed: list[str]) -> ClusterSpec:
             return _unstated(row, assumed)
         assumed.append(f"gpu: {family}, as the source's notes suggest")
     fitting = [each for each in _profiles() if each.family == family]
-    if not fitting or re.search(r"NVL\b", row.gpu.upper()):
+    if not fitting or _VARIANT.search(row.gpu.upper()):
         raise IncompleteRowError(f"gpu {row.gpu}: no hardware profile has it")
     named = [each for each in fitting if _named(each.cluster.name, row)]
     if named:
@@ -120,7 +122,8 @@ def _with_form(row: MeasuredRow, fitting: list[_Profile]) -> list[_Profile]:
 
 
 def _with_memory(row: MeasuredRow, fitting: list[_Profile], assumed: list[str]) -> list[_Profile]:
-    stated = re.search(r"(\d+)\s*G(?:i?B)?\b", row.gpu, re.IGNORECASE)
+    words = row.gpu.upper().replace(fitting[0].family, "")
+    stated = re.search(r"(\d+)\s*G(?:I?B)?\b", words)
     memory = row.gpu_mem_gb or (float(stated[1]) if stated else None)
     if memory is None:
         usual = [each for each in fitting if each.cluster.name.startswith("dgx")] or fitting

@@ -16,6 +16,7 @@ from autoplan.validation.clusters import cluster_of
 from autoplan.validation.frameworks import Usage, usage_of
 from autoplan.validation.hybrid import replicas_of
 from autoplan.validation.mesh import Mesh, mesh_of
+from autoplan.validation.numbers import says_nothing
 from autoplan.validation.pipelines import schedule_of, virtual_stages_of
 from autoplan.validation.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setup import Setup
@@ -62,7 +63,7 @@ def configuration_of(row: MeasuredRow) -> Configuration:
     if row.faults:
         raise IncompleteRowError(row.faults[0])
     check_task(row)
-    if row.offload.lower() not in ("", "no", "none", "false", "0"):
+    if not (says_nothing(row.offload) or row.offload.lower() in ("no", "off", "false", "0")):
         raise IncompleteRowError(f"offload {row.offload}: not priced")
     assumed: list[str] = []
     usage = usage_of(row)

@@ -22,9 +22,11 @@ _PLAIN_UNITS = frozenset(("g", "gb", "gib", "s", "sec", "x"))
 _OTHER_UNITS = frozenset(("ms", "us", "µs", "min", "mins", "minutes", "h", "hours", "k", "m", "%"))
 _STAGE = re.compile(r"(?:zero)?[\s_-]*(?:stage)?[\s_-]*([0-3])(?![\d.])", re.IGNORECASE)
 _STAGE_WORDS = (
+    (re.compile(r"fsdp2?\W*(?:zero|stage)[\s_-]*2\b"), 2),
     (re.compile(r"_?hybrid_shard_zero2|shard_grad_op"), 2),
     (re.compile(r"[fh]sdp|fully sharded|full_shard|_?hybrid[ _-]?shard|shard\w* (with)?in"), 3),
-    (re.compile(r"ddp|no_shard"), 0),
+    (re.compile(r"dist(?:ributed)?[ _-]?opt"), 1),
+    (re.compile(r"ddp|no_shard|(?:none|no|off)$"), 0),
 )
 _SMALLEST = 1e-9
 _LARGEST = 10**12
@@ -96,7 +98,7 @@ def length(text: str) -> int | None:
 def zero_stage(text: str) -> int | None:
     """``3``, ``ZeRO-1``, ``1 (distributed optimizer)``, ``FSDP``, ``HSDP``: the stage, 0 to 3."""
     cell = text.strip().lower()
-    if says_nothing(cell):
+    if cell != "none" and says_nothing(cell):
         return None
     found = _STAGE.match(cell)
     if found:

@@ -19,6 +19,10 @@ _DTYPES = (
     (r"tf32|fp32|float32", None),
 )
 _HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
+_SOME_LAYERS = re.compile(
+    r"\b(of|partial|first|last|half|some|except)\b"
+    r"|(?<!all )\b\d+\s*(%|layers?\b|blocks?\b|stages?\b)"
+)
 _TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|lora|adapter|layer|memory")
 _TASKS: tuple[tuple[str, Tuning], ...] = (
     (r"adapter[_ -]?v2", "adapter-v2"),
@@ -37,7 +41,7 @@ def recompute_of(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Recomput
     if words != "none" and says_nothing(words):
         assumed.append(f"recompute: {usage.recompute}, as {usage.framework.name} does")
         return usage.recompute
-    if "of" in words.split() or "partial" in words:
+    if _SOME_LAYERS.search(words):
         raise IncompleteRowError(f"recompute {row.recompute!r}: layers differ")
     if "selective" in words:
         return _selective(words, usage)
@@ -49,7 +53,7 @@ def recompute_of(row: MeasuredRow, usage: Usage, assumed: list[str]) -> Recomput
 
 
 def _selective(words: str, usage: Usage) -> Recompute:
-    if "layer" in words:
+    if re.search(r"layer|\b\d", words):
         raise IncompleteRowError("recompute of every second layer: layers differ")
     if "attention" in words:
         return "attention"

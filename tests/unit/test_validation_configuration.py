@@ -178,6 +178,9 @@ def test_low_rank_updates_have_the_stated_number_of_parameters() -> None:
         ("GB200 NVL72", "", "", "gb200-nvl72"),
         ("MI300X", "192", "", "mi300x-node"),
         ("RTX 4090", "24", "", "rtx4090-box"),
+        ("A10G", "", "", "a10g-node"),
+        ("NVIDIA A10G 24GB", "", "", "a10g-node"),
+        ("L4", "", "", "l4-node"),
         ("V100-SXM2-32GB", "32", "", "dgx-v100"),
     ],
 )  # fmt: skip
@@ -203,6 +206,9 @@ def test_a_network_without_profile_is_said(tmp_path: Path) -> None:
         ({"gpu": "A100-SXM-64GB", "gpu_mem_gb": "64"}, "profiles have 40, 80 GB"),
         ({"gpu": "GH200"}, "no hardware profile"),
         ({"gpu": "TPU v5p"}, "no hardware profile"),
+        ({"gpu": "GeForce RTX 4090 Laptop GPU", "gpu_mem_gb": "16"}, "no hardware profile"),
+        ({"gpu": "RTX 4090D", "gpu_mem_gb": "24"}, "no hardware profile"),
+        ({"gpu": "RTX 3090 Ti", "gpu_mem_gb": "24"}, "no hardware profile"),
         ({"gpu": ""}, "gpu is not stated"),
         ({"dp": "7"}, "is 672, not 768 GPUs"),
         ({"tp": "7", "dp": ""}, "does not divide 768 GPUs"),
@@ -225,6 +231,10 @@ def test_a_network_without_profile_is_said(tmp_path: Path) -> None:
         ({"layers": "1000000", "pp": "12"}, "layers 1000000: more than 4096"),
         ({"global_batch_seqs": "99999999992", "grad_accum": ""}, "stages x microbatches"),
         ({"recompute": "full on 20 of 32 layers"}, "layers differ"),
+        ({"recompute": "full: first 4 layers"}, "layers differ"),
+        ({"recompute": "full (12 layers)"}, "layers differ"),
+        ({"recompute": "full, 50 %"}, "layers differ"),
+        ({"recompute": "selective 2"}, "layers differ"),
         ({"recompute": "sometimes"}, "is not known"),
         ({"tp": "eight"}, "tp: 'eight' is not a number"),
         ({"offload": "optimizer to CPU"}, "offload"),
@@ -300,6 +310,11 @@ def test_precisions(tmp_path: Path, precision: str, dtype: str) -> None:
     assert setup_of(row).compute_dtype == dtype
 
 
+@pytest.mark.parametrize("words", ["", "no", "n/a", "-", "off", "False", "none"])
+def test_words_for_no_offload(tmp_path: Path, words: str) -> None:
+    assert setup_of(row_of(tmp_path, offload=words)) == setup_of(row_of(tmp_path, offload="no"))
+
+
 @pytest.mark.parametrize(
     ("framework", "words", "recompute"),
     [
@@ -309,6 +324,7 @@ def test_precisions(tmp_path: Path, precision: str, dtype: str) -> None:
         ("torchtitan FSDP2", "selective", "operators"),
         ("Megatron-LM", "SP only", "none"),
         ("Composer + PyTorch FSDP1", "full(per block)", "block"),
+        ("Megatron-LM", "full (all 96 layers)", "block"),
         ("Megatron-LM", "none", "none"),
         ("litgpt", "", "block"),
     ],
