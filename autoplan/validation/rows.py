@@ -2,7 +2,8 @@
 
 Columns are found by name. Those that every row needs must be there; others may be missing, and
 unknown ones are ignored with a note. A cell that cannot be read is a fault of its row, so that the
-other rows of a file are still compared.
+other rows of a file are still compared. Where a source gives its throughput alone, the step time
+follows from it and the batch; not from rates of flops, which are counted in several ways.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class MeasuredRow:
         set: measurements of one source, summarised together.
         quality: A and B are scored; C (read off a chart), D (from memory) and R (a reference) not.
         seq_varies: sequences differ in length; ``seq_len`` is then the longest.
-        step_time_s: of one optimizer step (of one pass of a layer where ``task`` says so).
+        step_time_s: of one optimizer step (of one pass of a layer where ``task`` says so); the
+            global batch over the throughput where the column is empty.
         peak_mem_gb: in 1e9 bytes or in GiB, as ``mem_kind`` says.
         oom: the run did not fit.
         sharding: the words of the column ``zero``.
@@ -130,10 +132,11 @@ _NEEDED = (
     *("id", "set", "quality", "model", "layers", "hidden", "heads", "seq_len", "gpu", "n_gpus"),
     *("micro_batch", "global_batch_seqs", "step_time_s"),
 )
+_THROUGHPUTS = ("samples_per_s", "tokens_per_s", "tokens_per_s_gpu")
 _UNUSED = frozenset(
     (
-        *("dims_basis", "step_time_basis", "tflops_per_gpu", "tflops_kind"),
-        *("mfu_pct", "hfu_pct", "tokens_per_s", "tokens_per_s_gpu", "samples_per_s"),
+        *("dims_basis", "step_time_basis", "tflops_per_gpu", "tflops_kind", "mfu_pct", "hfu_pct"),
+        *_THROUGHPUTS,
     )
 )
 _ZERO_IS_NONE = frozenset(("moe_experts", "moe_topk", "moe_ffn", "step_time_s", "peak_mem_gb"))
@@ -217,7 +220,30 @@ def _row(cells: Mapping[str, str], line: int) -> MeasuredRow:
     values["quality"] = values["quality"].upper()[:1]
     words = cells.get("seq_len", "").lower()
     varies = "variable" in words or "longest" in words
+    if values["step_time_s"] is None and not varies and "layer" not in values["task"].lower():
+        try:
+            values["step_time_s"] = _from_throughput(values, cells)
+        except NumberFault as fault:
+            faults.append(str(fault))
     return MeasuredRow(line=line, seq_varies=varies, faults=tuple(faults), **values)
+
+
+def _from_throughput(values: Mapping[str, Any], cells: Mapping[str, str]) -> float | None:
+    """Seconds of one step, from the first throughput that is given; None without one or a batch."""
+    batch, tokens, gpus = (values[name] for name in ("global_batch_seqs", "seq_len", "n_gpus"))
+    work = {
+        "samples_per_s": batch,
+        "tokens_per_s": batch and tokens and batch * tokens,
+        "tokens_per_s_gpu": batch and tokens and gpus and batch * tokens / gpus,
+    }
+    for column in _THROUGHPUTS:
+        try:
+            rate = real(cells.get(column, ""))
+        except NumberFault as fault:
+            raise NumberFault(f"{column}: {fault}") from None
+        if rate is not None and work[column] is not None:
+            return work[column] / rate
+    return None
 
 
 def _one_line(text: str) -> str:

@@ -153,6 +153,35 @@ def test_the_published_files_are_read_whole(name: str, rows: int) -> None:
     assert [row.id for row in measured.rows if row.faults] in ([], ["misc-126"])
 
 
+@pytest.mark.parametrize(
+    ("throughput", "step_time_s"),
+    [
+        ({"tokens_per_s": "79798"}, 39.42),
+        ({"tokens_per_s_gpu": "103.904"}, 39.42),
+        ({"samples_per_s": "38.964"}, 39.42),
+        ({"samples_per_s": "38.964", "tokens_per_s": "1"}, 39.42),
+        ({"tokens_per_s": "79798", "global_batch_seqs": ""}, None),
+        ({"tokens_per_s": "79798", "seq_len": "longest 2048 (variable)"}, None),
+        ({"tokens_per_s": "79798", "task": "layer forward"}, None),
+        ({"tflops_per_gpu": "149"}, None),
+        ({}, None),
+    ],
+)
+def test_step_times_follow_from_throughputs(
+    tmp_path: Path, throughput: dict[str, str], step_time_s: float | None
+) -> None:
+    """1536 sequences of 2048 tokens in 39.42 s, on 768 GPUs."""
+    row = row_of(tmp_path, step_time_s="", **throughput)
+    assert row.step_time_s == (step_time_s and pytest.approx(step_time_s, rel=1e-3))
+
+
+def test_a_step_time_comes_before_throughputs_and_a_bad_one_is_a_fault(tmp_path: Path) -> None:
+    assert row_of(tmp_path, step_time_s="39.421", tokens_per_s="5").step_time_s == 39.421
+    assert row_of(tmp_path, step_time_s="", tokens_per_s="fast").faults == (
+        "tokens_per_s: 'fast' is not a number",
+    )
+
+
 def test_missing_optional_columns_and_unknown_ones_are_fine(tmp_path: Path) -> None:
     path = write_csv(tmp_path, {"dp": None, "notes": None, "colour": "blue"})
     measured = read_rows(path)
