@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import statistics
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.collective_rows import Row, clusters, errors, read
 from benchmarks.pattern_search import pattern_search
+from benchmarks.profile_files import read_values, write_values
 from hardware_profiles.spec import ClusterSpec, LinkSpec
 
 LINKS = Path(__file__).parents[1] / "hardware_profiles" / "data" / "links"
@@ -195,20 +192,13 @@ def _highest(name: str) -> float:
 
 
 def write(link: str, values: Mapping[str, float]) -> None:
-    """Puts the constants into the link's file, leaving provenance and sources as they are."""
-    path = LINKS / f"{link}.toml"
-    text = path.read_text()
-    for name, value in values.items():
-        pattern = rf"^({re.escape(name)} = {{ value = )[^,]+"
-        text, count = re.subn(pattern, rf"\g<1>{value!r}", text, flags=re.MULTILINE)
-        assert count == 1, f"{path.name} has no {name}"
-    path.write_text(text)
+    """Puts the constants into the link's file."""
+    write_values(LINKS / f"{link}.toml", values)
 
 
 def in_file(link: str, names: Iterable[str]) -> dict[str, float]:
     """The constants as the link's file has them."""
-    found = tomllib.loads((LINKS / f"{link}.toml").read_text())
-    return {name: reduce(getitem, name.split("."), found)["value"] for name in names}
+    return read_values(LINKS / f"{link}.toml", names)
 
 
 def table() -> str:

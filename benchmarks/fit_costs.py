@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ import numpy as np
 
 from benchmarks.measured_steps import Measured, loss, measured, median_error
 from benchmarks.pattern_search import pattern_search
+from benchmarks.profile_files import read_values, write_values
 
 ROOT = Path(__file__).parents[1]
 DEVICES = ROOT / "hardware_profiles" / "data" / "devices"
@@ -118,20 +117,13 @@ def rows_of(group: Group, rows: list[Measured]) -> list[Measured]:
 
 def in_file(group: Group) -> dict[str, float]:
     """The constants as the group's first file has them."""
-    found = tomllib.loads((DEVICES / f"{group.files[0]}.toml").read_text())
-    return {name: found[name]["value"] for name in group.constants}
+    return read_values(DEVICES / f"{group.files[0]}.toml", group.constants)
 
 
 def write(group: Group, values: Mapping[str, float]) -> None:
-    """Puts the constants into the group's files, leaving provenance and sources as they are."""
+    """Puts the constants into the group's files."""
     for file in group.files:
-        path = DEVICES / f"{file}.toml"
-        text = path.read_text()
-        for name, value in values.items():
-            pattern = rf"^({re.escape(name)} = {{ value = )[^,]+"
-            text, count = re.subn(pattern, rf"\g<1>{value!r}", text, flags=re.MULTILINE)
-            assert count == 1, f"{path.name} has no {name}"
-        path.write_text(text)
+        write_values(DEVICES / f"{file}.toml", values)
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from hardware_profiles.spec import ClusterSpec
 
 DATA = Path(__file__).parent / "data"
 RUNS, SWEEPS = DATA / "training.csv", DATA / "training_bulk.csv"
-SCORED = ("A", "B")
 NOTHING: Mapping[str, float] = {}
 
 
@@ -37,7 +36,7 @@ def measured(file: Path = RUNS) -> list[Measured]:
     """All scored rows of a file that can be priced."""
     found = []
     for row in read_rows(file).rows:
-        if not row.step_time_s or row.quality not in SCORED:
+        if not (row.step_time_s and row.scored):
             continue
         try:
             configured = configuration_of(row)
