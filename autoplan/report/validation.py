@@ -141,7 +141,8 @@ def _print_reasons(console: Console, title: str, reasons: dict[str, list[str]]) 
 
 def _print_summary(console: Console, summaries: dict[str, Summary]) -> None:
     _section(console, "Step time, |predicted / reported - 1|, quality A and B", _steps(summaries))
-    _print_coverage(console, list(summaries.values())[-1])
+    if (last := list(summaries.values())[-1]).complete:
+        _print_coverage(console, last)
     weighed = {name: each for name, each in summaries.items() if _tells_of_memory(each)}
     if weighed:
         _section(console, "Memory, and whether it fits", _memory(weighed))
@@ -250,7 +251,7 @@ def _error(error: float | None) -> Text:
         return Text("-")
     size = abs(error)
     style = "green" if size <= 0.1 else "yellow" if size <= 0.25 else "red"
-    return Text(f"{100 * error:+.1f} %", style=style)
+    return Text(f"{round(100 * error, 1) + 0.0:+.1f} %", style=style)
 
 
 def _qualities(members: Sequence[Prediction]) -> str:

@@ -58,7 +58,7 @@ def _slower(pricing: Pricing, found: Found, best: Found) -> str:
         for name, seconds in sorted(added.items(), key=lambda item: -item[1])
         if abs(seconds) > _TOLD * largest
     ]
-    return f"{more:.1%} slower: {', '.join(told)}"
+    return f"{100 * more:.1f} % slower: {', '.join(told)}"
 
 
 def _readable(seconds: float) -> str:

@@ -90,7 +90,7 @@ ALTERNATIVES = (
         step_s=0.3,
         peak_memory_bytes=30 * GIB,
         fits=True,
-        reason="20.0% slower: 50 ms more compute",
+        reason="20.0 % slower: 50 ms more compute",
     ),
 )
 
