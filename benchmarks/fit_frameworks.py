@@ -2,9 +2,9 @@
 
     python -m benchmarks.fit_frameworks
 
-Few habits of a framework are known only by what they cost (``autoplan/validation/setup.py``). Each
-is fitted on the runs that show it, with the devices as their files say; a pattern search over the
-logarithms descends from the values of the code.
+Few habits of a framework are known only by what they cost
+(``autoplan/validation/setups/setup.py``). Each is fitted on the runs that show it, with the devices
+as their files say; a pattern search over the logarithms descends from the values of the code.
 """
 
 from __future__ import annotations

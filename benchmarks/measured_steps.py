@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoplan.validation.configuration import configuration_of
 from autoplan.validation.predict import tuned_setup
-from autoplan.validation.rows import IncompleteRowError, read_rows
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import step_of
+from autoplan.validation.published.rows import IncompleteRowError, read_rows
+from autoplan.validation.setups.configuration import configuration_of
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.step_time import step_of
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autoplan.validation.predict import Prediction, predictions_of
-from autoplan.validation.rows import read_rows
+from autoplan.validation.published.rows import read_rows
 from autoplan.validation.scores import Errors, Summary, by_set, summarise
 
 DATA = Path(__file__).parent / "data"

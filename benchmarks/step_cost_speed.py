@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoplan.validation.configuration import configuration_of
-from autoplan.validation.rows import IncompleteRowError, read_rows
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import step_of
+from autoplan.validation.published.rows import IncompleteRowError, read_rows
+from autoplan.validation.setups.configuration import configuration_of
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.step_time import step_of
 from hardware_profiles.load import load
 
 DATA = Path(__file__).parent / "data" / "training.csv"

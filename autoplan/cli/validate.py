@@ -24,7 +24,7 @@ def validate(
     """Compare predictions with published measurements."""
     from autoplan.cli.progress import ProgressDisplay
     from autoplan.validation.predict import predictions_of
-    from autoplan.validation.rows import read_rows
+    from autoplan.validation.published.rows import read_rows
 
     measured = read_rows(path)
     rows = measured.rows

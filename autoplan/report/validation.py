@@ -13,7 +13,7 @@ from rich.text import Text
 from autoplan.report import units
 from autoplan.validation.predict import Prediction
 from autoplan.validation.scores import Errors, Summary, by_set, summarise
-from autoplan.validation.setup import Setup
+from autoplan.validation.setups.setup import Setup
 
 _PIPE_WIDTH = 100
 _AXES = ("tp", "pp", "dp", "cp", "ep")

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from autoplan.validation.configuration import Configuration, configuration_of
-from autoplan.validation.memory import memory_of
-from autoplan.validation.reported import (
+from autoplan.validation.memory.fullest_rank import memory_of
+from autoplan.validation.published.reported import (
     compared_bytes,
     reported_bytes,
     reported_out_of_memory,
     scope_of,
 )
-from autoplan.validation.rows import MeasuredRow
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import StepTime, step_of
+from autoplan.validation.published.rows import MeasuredRow
+from autoplan.validation.setups.configuration import Configuration, configuration_of
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.step_time import StepTime, step_of
 from cost_models.memory import MemoryBreakdown
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec

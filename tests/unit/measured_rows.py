@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from autoplan.validation.rows import MeasuredRow, read_rows
+from autoplan.validation.published.rows import MeasuredRow, read_rows
 
 # GPT-3 175B on 96 DGX A100 as Narayanan et al. 2021 give it in table 2.
 COMPLETE: Mapping[str, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoplan.validation.setup import Framework, Setup
-from autoplan.validation.transformer import Transformer
+from autoplan.validation.setups.setup import Framework, Setup
+from autoplan.validation.setups.transformer import Transformer
 
 GIB = 2**30
 

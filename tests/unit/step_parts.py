@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autoplan.validation.blocks import attention_block, feed_forward_block
-from autoplan.validation.passes import Message, Part, Pass
-from autoplan.validation.recompute import with_recompute
-from autoplan.validation.setup import Setup
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.blocks import attention_block, feed_forward_block
+from autoplan.validation.step.passes import Message, Part, Pass
+from autoplan.validation.step.recompute import with_recompute
 from cost_models.work import Gemm, Streaming, Work
 
 

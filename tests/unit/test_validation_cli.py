@@ -14,7 +14,7 @@ from rich.console import Console
 from autoplan.cli import main
 from autoplan.report.validation import print_validation
 from autoplan.validation.predict import predictions_of
-from autoplan.validation.rows import read_rows
+from autoplan.validation.published.rows import read_rows
 from tests.unit.measured_rows import write_csv
 
 ROOT = Path(__file__).parents[2]

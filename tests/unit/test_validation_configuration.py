@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.configuration import configuration_of
-from autoplan.validation.frameworks import usage_of
 from autoplan.validation.predict import predictions_of
-from autoplan.validation.rows import IncompleteRowError, MeasuredRow, read_rows
-from autoplan.validation.setup import Setup
+from autoplan.validation.published.rows import IncompleteRowError, MeasuredRow, read_rows
+from autoplan.validation.setups.configuration import configuration_of
+from autoplan.validation.setups.frameworks import usage_of
+from autoplan.validation.setups.setup import Setup
 from tests.unit.measured_rows import COMPLETE, csv_text, row_of
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.clock import Clock
-from autoplan.validation.data_parallel import BUCKETS, Beside, Exchange, exchange
-from autoplan.validation.held_states import held_states, updated_weights
-from autoplan.validation.setup import Setup
-from autoplan.validation.stages import Chunk, chunks
-from autoplan.validation.steps import step_of
+from autoplan.validation.ranks.held_states import held_states, updated_weights
+from autoplan.validation.ranks.stages import Chunk, chunks
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.clock import Clock
+from autoplan.validation.step.data_parallel import BUCKETS, Beside, Exchange, exchange
+from autoplan.validation.step.step_time import step_of
 from cost_models.collectives import collective_s
 from hardware_profiles.load import load
 from tests.unit.memory_setups import FSDP2, LITGPT, LLAMA3_8B, MEGATRON, setup

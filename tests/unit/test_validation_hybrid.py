@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.configuration import configuration_of
-from autoplan.validation.numbers import zero_stage
-from autoplan.validation.rows import IncompleteRowError
-from autoplan.validation.setup import Setup
+from autoplan.validation.published.numbers import zero_stage
+from autoplan.validation.published.rows import IncompleteRowError
+from autoplan.validation.setups.configuration import configuration_of
+from autoplan.validation.setups.setup import Setup
 from tests.unit.measured_rows import row_of
 
 # 128 data-parallel ranks on 16 nodes of 8.

@@ -7,7 +7,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from autoplan.validation.steps import step_of
+from autoplan.validation.step.step_time import step_of
 from hardware_profiles.load import load
 from tests.unit.memory_setups import FSDP2, LLAMA3_8B, MEGATRON, setup
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.validation.activations import kept_by_layer, layer_tensors
-from autoplan.validation.memory import memory_by_rank, memory_of
+from autoplan.validation.memory.activations import kept_by_layer, layer_tensors
+from autoplan.validation.memory.fullest_rank import memory_by_rank, memory_of
 from tests.unit.memory_setups import (
     ASYNC_TP,
     COMPILED,

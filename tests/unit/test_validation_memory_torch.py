@@ -9,8 +9,8 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from autoplan.validation.activations import kept_by_layer, layer_tensors
-from autoplan.validation.learned_weights import learned_weights
+from autoplan.validation.memory.activations import kept_by_layer, layer_tensors
+from autoplan.validation.ranks.learned_weights import learned_weights
 from tests.unit.memory_setups import FSDP2, LITGPT, LLAMA2_7B, LLAMA2_13B, MEGATRON, llama, setup
 
 HIDDEN, HEADS, FFN, LENGTH, BATCH = 128, 4, 352, 64, 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoplan.validation.predict import Prediction, predictions_of
-from autoplan.validation.rows import read_rows
+from autoplan.validation.published.rows import read_rows
 from autoplan.validation.scores import by_set, summarise
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "data" / "training.csv"

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoplan.errors import AutoplanError
-from autoplan.validation.numbers import NumberFault, count, flag, length, real, zero_stage
-from autoplan.validation.rows import MeasurementsError, read_rows
+from autoplan.validation.published.numbers import NumberFault, count, flag, length, real, zero_stage
+from autoplan.validation.published.rows import MeasurementsError, read_rows
 from tests.unit.measured_rows import COMPLETE, csv_text, row_of, write_csv
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.validation.predict import Models, Prediction, predictions_of
-from autoplan.validation.reported import reported_bytes, scope_of
-from autoplan.validation.rows import read_rows
+from autoplan.validation.published.reported import reported_bytes, scope_of
+from autoplan.validation.published.rows import read_rows
 from autoplan.validation.scores import errors_of, percentile, regret, spearman, summarise
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import StepTime
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.step_time import StepTime
 from cost_models.memory import MemoryBreakdown
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.measured_rows import row_of, write_csv

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation import framework_features
-from autoplan.validation.setup import Framework, Setup
-from autoplan.validation.steps import StepTime, step_of
-from autoplan.validation.transformer import Transformer
+from autoplan.validation.setups import framework_features
+from autoplan.validation.setups.setup import Framework, Setup
+from autoplan.validation.setups.transformer import Transformer
+from autoplan.validation.step.step_time import StepTime, step_of
 from hardware_profiles.load import load
 from tests.unit.memory_setups import setup
 

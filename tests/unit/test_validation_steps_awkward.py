@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.framework_features import MEGATRON_CORE, PYTORCH
 from autoplan.validation.predict import Prediction, predictions_of
-from autoplan.validation.setup import Setup
-from autoplan.validation.steps import step_of
+from autoplan.validation.setups.framework_features import MEGATRON_CORE, PYTORCH
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.step_time import step_of
 from cost_models.compute import kernel_s
 from cost_models.schedules import ScheduleError
 from cost_models.work import FlashAttention, Gemm, Streaming

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.validation.clock import Clock
-from autoplan.validation.optimizer_step import KERNELS, optimizer_s
-from autoplan.validation.passes import Message, Pass
-from autoplan.validation.setup import Setup
-from autoplan.validation.stages import chunks
-from autoplan.validation.steps import step_of
+from autoplan.validation.ranks.stages import chunks
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.step.clock import Clock
+from autoplan.validation.step.optimizer_step import KERNELS, optimizer_s
+from autoplan.validation.step.passes import Message, Pass
+from autoplan.validation.step.step_time import step_of
 from cost_models.collectives import collective_s
 from cost_models.compute import kernel_s
 from cost_models.peaks import streaming_bytes_per_s

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autoplan.validation import pointwise
-from autoplan.validation.framework_features import MEGATRON_CORE, PYTORCH
+from autoplan.validation.setups.framework_features import MEGATRON_CORE, PYTORCH
+from autoplan.validation.step import pointwise
 from tests.unit.memory_setups import LLAMA3_8B, gpt, setup
 
 TOKENS, WIDTH = 256, 1024

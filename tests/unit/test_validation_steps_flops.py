@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.validation.blocks import feed_forward_block
-from autoplan.validation.ends import head
-from autoplan.validation.setup import Setup
-from autoplan.validation.transformer import Transformer
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.setups.transformer import Transformer
+from autoplan.validation.step.blocks import feed_forward_block
+from autoplan.validation.step.ends import head
 from cost_models.compute import kernel_s
 from hardware_profiles.load import load
 from tests.unit.memory_setups import DEEPSPEED, LLAMA3_70B, MEGATRON, gpt, llama, setup

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.validation.ends import embedding, head
-from autoplan.validation.framework_features import NEMO, TORCHTITAN
-from autoplan.validation.passes import Part
+from autoplan.validation.setups.framework_features import NEMO, TORCHTITAN
+from autoplan.validation.step.ends import embedding, head
+from autoplan.validation.step.passes import Part
 from cost_models.algorithms import CHUNKED, Group
 from tests.unit.memory_setups import LLAMA3_8B, MEGATRON, gpt, llama, setup
 from tests.unit.step_parts import layer_of, sent

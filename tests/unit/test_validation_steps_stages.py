@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoplan.validation.stages import chunks, held_chunks, weights_of
+from autoplan.validation.ranks.stages import chunks, held_chunks, weights_of
 from tests.unit.memory_setups import LLAMA3_405B, MEGATRON, gpt, llama, setup
 
 

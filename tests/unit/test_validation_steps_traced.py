@@ -12,11 +12,11 @@ from torch import nn
 
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph, OpNode
-from autoplan.validation.ends import head
-from autoplan.validation.learned_weights import LORA_RANK
-from autoplan.validation.passes import Pass
-from autoplan.validation.setup import Setup
-from autoplan.validation.transformer import Transformer
+from autoplan.validation.ranks.learned_weights import LORA_RANK
+from autoplan.validation.setups.setup import Setup
+from autoplan.validation.setups.transformer import Transformer
+from autoplan.validation.step.ends import head
+from autoplan.validation.step.passes import Pass
 from tests.unit import trace_models
 from tests.unit.memory_setups import FSDP2, setup
 from tests.unit.step_parts import flops_of, layer_of, products_of, streamed_bytes

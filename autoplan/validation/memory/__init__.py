@@ -1,0 +1,1 @@
+"""Device memory of a run: what is kept, what passes, what the allocator adds."""

@@ -1,0 +1,1 @@
+"""What one rank of a run holds: layers, weights, gradients, optimizer state."""

@@ -1,0 +1,1 @@
+"""How a row's run was set up: model, hardware, mesh, batches, framework."""
