@@ -7,6 +7,8 @@ from typing import Literal
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
+DEFAULT_MEMORY_MARGIN = 0.05
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
@@ -24,7 +26,10 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pins:
-    """Decisions that the user has taken; None leaves the choice to the planner."""
+    """Decisions that the user has taken; None leaves the choice to the planner.
+
+    A number for ``recompute`` is that of the blocks that run their forward again.
+    """
 
     pp: int | None = None
     dp: int | None = None
@@ -33,7 +38,7 @@ class Pins:
     tp: int | None = None
     zero: int | None = None
     microbatch: int | None = None
-    recompute: Literal["none", "full"] | None = None
+    recompute: Literal["none", "full"] | int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +49,10 @@ class Job:
         cluster: name of a profile in ``hardware_profiles``, or a path to one.
         nodes, gpus_per_node: devices used; their product is the world size.
         global_batch: samples per optimizer step; fixes the mathematics of training.
-        memory_margin: fraction of device memory left free for the allocator.
+        memory_margin: fraction of the memory left free for the allocator.
+        memory_limit_bytes: what may be used of each device, margin included; None for all of it.
+        placements: pairs of a glob of parameter names and ``Replicate()`` or ``Shard(dim)``, the
+            placement on the ``tp`` axis in which the parameters are stored; sorted.
     """
 
     model: ModelSource
@@ -55,7 +63,9 @@ class Job:
     precision: Precision = "bf16"
     optimizer: str = "adamw"
     pins: Pins = Pins()
-    memory_margin: float = 0.05
+    memory_margin: float = DEFAULT_MEMORY_MARGIN
+    memory_limit_bytes: int | None = None
+    placements: tuple[tuple[str, str], ...] = ()
 
     @property
     def world_size(self) -> int:

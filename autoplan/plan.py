@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autoplan.job import Job
 from cost_models.memory import MemoryBreakdown
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ from hardware_profiles.validation import first_fault, one_line
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
 _DEEPEST = 32
 _LARGEST_INTEGER = 1 << 63
+# Members that a version has and older ones lack; where these are read, they take their defaults.
+_NEW_MEMBERS = {1: (), 2: (("job", "memory_limit_bytes"), ("job", "placements"))}
 _TOO_DEEP = f"plan file is nested deeper than {_DEEPEST} levels"
 
 # Dataclasses take the configuration of what holds them, here a tuple of one plan.
@@ -46,10 +48,10 @@ def to_json(plan: Plan) -> str:
 
 
 def from_json(text: str) -> Plan:
-    """The plan of a plan file's text.
+    """The plan of a plan file's text; that of an older file as this version would write it.
 
     Raises:
-        PlanError: not a plan file of this version, or inconsistent in itself.
+        PlanError: not a plan file of this version or an older one, or inconsistent in itself.
     """
     if len(text.encode(errors="surrogatepass")) > _LARGEST_FILE_BYTES:
         raise PlanError(f"plan file is larger than {_LARGEST_FILE_BYTES} bytes")
@@ -60,7 +62,7 @@ def from_json(text: str) -> Plan:
         # The leading "0." of every path is the plan's place in the tuple.
         raise PlanError(f"plan file: {first_fault(error).removeprefix('0.')}") from None
     _check_numbers(plan)
-    return plan
+    return replace(plan, version=PLAN_VERSION)
 
 
 def save(plan: Plan, path: str | Path) -> None:
@@ -132,11 +134,22 @@ def _check_document(document: Any) -> None:
     if not isinstance(document, dict):
         raise PlanError("plan file: an object is expected")
     _check_size(document)
-    if (version := document.get("version")) != PLAN_VERSION or isinstance(version, bool):
+    _check_version(document)
+
+
+def _check_version(document: dict[str, Any]) -> None:
+    version = document.get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or version not in _NEW_MEMBERS:
         raise PlanError(
             f"plan file: version {one_line(repr(version))} is not {PLAN_VERSION}, the version that "
-            "this release reads; plan again"
+            "this release writes, nor an older one; plan again"
         )
+    for newer in range(version + 1, PLAN_VERSION + 1):
+        for part, name in _NEW_MEMBERS[newer]:
+            if isinstance(document.get(part), dict) and name in document[part]:
+                raise PlanError(
+                    f"plan file: {part}.{name}: unknown field in a file of version {version}"
+                )
 
 
 def _check_size(document: Any) -> None:
@@ -164,6 +177,10 @@ def _check_numbers(plan: Plan) -> None:
     for name, count in counts.items():
         if count < 1:
             raise PlanError(f"plan file: {name}: {count} is less than one")
+    if not 0 <= job.memory_margin < 1:
+        raise PlanError(f"plan file: job.memory_margin: {job.memory_margin} is not from 0 to 1")
+    if job.memory_limit_bytes is not None and job.memory_limit_bytes < 1:
+        raise PlanError(f"plan file: job.memory_limit_bytes: {job.memory_limit_bytes} is none")
     if mesh.world_size != job.world_size:
         raise PlanError(
             f"plan file: mesh: its {mesh.world_size} ranks are not the job's {job.world_size}"

@@ -11,15 +11,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
+from autoplan import amounts
 from autoplan.errors import PlanError, ProfileError
-from autoplan.job import Job, ModelSource, Pins, Precision
+from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins, Precision
 from autoplan.search.candidates import check_pins
+from autoplan.search.overrides import given_placements
 from cost_models.optimizers import OPTIMIZERS
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
 PIN_NAMES = tuple(field.name for field in fields(Pins))
 RECOMPUTE = ("none", "full")
+_RANGES = {"zero": (0, 3), "recompute": (0, 10**6)}
 LARGEST_BATCH = 10**8
 """Sizes of tensors at the global batch must fit 64 bits."""
 
@@ -61,6 +64,9 @@ def make_job(
     precision: str,
     optimizer: str,
     pins: Pins,
+    memory_limit: str | float | None = None,
+    memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
+    placements: Mapping[str, object] | None = None,
 ) -> Job:
     """The job, on all devices of a node unless ``gpus_per_node`` says how many.
 
@@ -88,6 +94,11 @@ def make_job(
         precision=precision,  # pyright: ignore[reportArgumentType]
         optimizer=optimizer,
         pins=pins,
+        memory_limit_bytes=None
+        if memory_limit is None
+        else amounts.memory_limit(memory_limit, profile.device.memory_bytes, profile.device.name),
+        memory_margin=amounts.margin(memory_margin),
+        placements=given_placements(placements),
     )
     check_pins(job)
     return job
@@ -108,14 +119,18 @@ def _check_known(what: str, name: str, known: Iterable[str]) -> None:
         raise PlanError(f"unknown {what} {name!r}; {hint}choose from {', '.join(known)}")
 
 
-def _recompute(value: int | str) -> str:
-    if value not in RECOMPUTE:
-        raise PlanError(f"pin recompute={value}: choose from {', '.join(RECOMPUTE)}")
-    return str(value)
+def _recompute(value: int | str) -> int | str:
+    if value in RECOMPUTE:
+        return value
+    if str(value).isdecimal():
+        return _integer("recompute", value)
+    raise PlanError(
+        f"pin recompute={value}: choose from {', '.join(RECOMPUTE)}, or give the number of blocks"
+    )
 
 
 def _integer(name: str, value: int | str) -> int:
-    smallest, largest = (0, 3) if name == "zero" else (1, 10**6)
+    smallest, largest = _RANGES.get(name, (1, 10**6))
     text = str(value)
     if not (text.isascii() and text.isdecimal() and smallest <= int(text) <= largest):
         raise PlanError(f"pin {name}={value}: expected a number from {smallest} to {largest}")

@@ -111,6 +111,7 @@ class BestFirst:
         self._models: dict[tuple[int, int], Problem] = {}
         self._rests: dict[Candidate, float] = {}
         self._answered: set[Candidate] = set()
+        self._pinned: dict[tuple[Candidate, int], Found | None] = {}
 
     def run(self) -> Outcome:
         """Searches until the best plan is proven to be within the tolerance."""
@@ -124,7 +125,7 @@ class BestFirst:
                 break
             self._answer(heapq.heappop(self._open))
             self._report()
-        return Outcome(best=self.best, bound_s=min(self.proven_s, self.best_s))
+        return Outcome(best=self._repeatable(self.best), bound_s=min(self.proven_s, self.best_s))
 
     def settle(self, tp: int) -> Found | None:
         """A good plan of one degree, also where the search had no need to look."""
@@ -136,7 +137,7 @@ class BestFirst:
             question = min(waiting)
             self._open.remove(question)
             self._answer(question, gap=_RUNNER_UP_GAP)
-        return self.by_tp.get(tp)
+        return self._repeatable(self.by_tp.get(tp))
 
     @property
     def best(self) -> Found | None:
@@ -174,6 +175,30 @@ class BestFirst:
             time_s=time_of(problem, choices),
             memory_pages=memory_of(problem, choices),
         )
+
+    def pinned(self, candidate: Candidate, count: int) -> Found | None:
+        """The best plan of a candidate that recomputes ``count`` blocks.
+
+        The same whatever else was searched, so that a plan whose decisions are pinned is the plan
+        that was shown. One that does not fit where none does; None when none is possible.
+        """
+        key = candidate, count
+        if key not in self._pinned:
+            self._pinned[key] = self._best_pinned(candidate, count)
+        return self._pinned[key]
+
+    def _repeatable(self, found: Found | None) -> Found | None:
+        return found and (self.pinned(found.candidate, found.count) or found)
+
+    def _best_pinned(self, candidate: Candidate, count: int) -> Found | None:
+        free = solve(self.problem(candidate, count, limited=False))
+        if free is None:
+            return None
+        found = self.found(candidate, count, free.choices)
+        if self.fits(found):
+            return found
+        fitting = solve(self.problem(candidate, count))
+        return self.found(candidate, count, fitting.choices) if fitting else found
 
     def fits(self, found: Found) -> bool:
         """Whether a plan stays within the memory limit."""

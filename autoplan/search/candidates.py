@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.errors import PlanError
 from autoplan.job import Job
+from autoplan.search.overrides import NONE_GIVEN, Overrides, splitting_all
 from autoplan.search.space import StrategiesOf
 from autoplan.trace.graph import OpGraph, OpNode
 
@@ -31,7 +32,12 @@ class Candidate:
 
 
 def enumerate_candidates(
-    graph: OpGraph, job: Job, *, mixing: tuple[str, ...], strategies_of: StrategiesOf
+    graph: OpGraph,
+    job: Job,
+    *,
+    mixing: tuple[str, ...],
+    strategies_of: StrategiesOf,
+    overrides: Overrides = NONE_GIVEN,
 ) -> tuple[Candidate, ...]:
     """Every candidate that the job's pins, its batch and the model's sizes allow.
 
@@ -41,13 +47,16 @@ def enumerate_candidates(
         mixing: operators that need the whole batch at once, and why (``BatchLayout.mixing``): they
             allow neither data parallelism nor microbatches.
         strategies_of: the strategies of a node on a ``tp`` axis of a given size.
+        overrides: placements that the user has chosen; they narrow the degrees of ``tp``.
 
     Raises:
         PlanError: when a pin cannot hold or no candidate is left.
     """
     check_pins(job)
+    _check_recompute(graph, job)
     found = []
-    for tp in admissible_tp(graph, job, strategies_of):
+    degrees = admissible_tp(graph, job, strategies_of, overrides)
+    for tp in degrees:
         dp = job.world_size // tp
         if not _batch_allows(job, dp, mixing):
             continue
@@ -63,24 +72,26 @@ def enumerate_candidates(
                     )
                 )
     if not found:
-        raise PlanError(_why_none(graph, job, mixing, strategies_of))
+        raise PlanError(_why_none(job, mixing, degrees))
     return tuple(found)
 
 
-def admissible_tp(graph: OpGraph, job: Job, strategies_of: StrategiesOf) -> tuple[int, ...]:
-    """Tensor-parallel degrees, ascending, that agree with the pins and split all heavy work.
+def admissible_tp(
+    graph: OpGraph, job: Job, strategies_of: StrategiesOf, overrides: Overrides = NONE_GIVEN
+) -> tuple[int, ...]:
+    """Tensor-parallel degrees, ascending, that agree with what is given and split all heavy work.
 
     Raises:
-        PlanError: when the pins leave none.
+        PlanError: when the pins or the overrides leave none.
     """
     world, pins = job.world_size, job.pins
     wanted = pins.tp if pins.tp is not None else world // pins.dp if pins.dp is not None else None
     heavy = _heavy_nodes(graph)
     good = tuple(tp for tp in divisors(world) if _obstacle(heavy, tp, strategies_of) is None)
     if wanted is None:
-        return good
+        return splitting_all(overrides, good)
     if wanted in good:
-        return (wanted,)
+        return splitting_all(overrides, (wanted,))
     node = _obstacle(heavy, wanted, strategies_of)
     pin = f"tp={wanted}" if pins.tp is not None else f"dp={pins.dp} needs tp={wanted}, which"
     raise PlanError(
@@ -132,6 +143,15 @@ def check_pins(job: Job) -> None:
         raise PlanError(f"zero={pins.zero} is not a ZeRO stage; zero can be {_listed(stages)}")
 
 
+def _check_recompute(graph: OpGraph, job: Job) -> None:
+    count, blocks = job.pins.recompute, len(graph.blocks)
+    if isinstance(count, int) and not 0 <= count <= blocks:
+        raise PlanError(
+            f"recompute={count}: the model has {blocks} repeated blocks; "
+            f"use none, full or a number up to {blocks}"
+        )
+
+
 def _heavy_nodes(graph: OpGraph) -> tuple[OpNode, ...]:
     """Nodes with more than ``HEAVY_SHARE`` of the work, corresponding ones of blocks as one."""
     total = sum(node.flops for node in graph.nodes)
@@ -177,11 +197,9 @@ def _zero_stages(job: Job, dp: int) -> tuple[int, ...]:
     return tuple(stage.stage for stage in ZERO_STAGES) if dp > 1 else (0,)
 
 
-def _why_none(
-    graph: OpGraph, job: Job, mixing: tuple[str, ...], strategies_of: StrategiesOf
-) -> str:
+def _why_none(job: Job, mixing: tuple[str, ...], tp_degrees: tuple[int, ...]) -> str:
     """One line on why no candidate is left, after the pins alone were found possible."""
-    degrees = tuple(job.world_size // tp for tp in admissible_tp(graph, job, strategies_of))
+    degrees = tuple(job.world_size // tp for tp in tp_degrees)
     if mixing and 1 not in degrees:
         return (
             f"the batch cannot be split, because of {mixing[0]}; dp={_listed(degrees)} would "

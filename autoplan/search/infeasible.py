@@ -46,7 +46,11 @@ def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
 
 def _search(pricing: Pricing, mixing: tuple[str, ...]) -> BestFirst:
     candidates = enumerate_candidates(
-        pricing.graph, pricing.job, mixing=mixing, strategies_of=pricing.strategies_of
+        pricing.graph,
+        pricing.job,
+        mixing=mixing,
+        strategies_of=pricing.strategies_of,
+        overrides=pricing.overrides,
     )
     return BestFirst(pricing, candidates, pricing.job.pins.recompute)
 

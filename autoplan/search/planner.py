@@ -48,10 +48,14 @@ def plan_job(
     mixing = batch_layout(graph).mixing
     pricing = Pricing(graph, job, cluster)
     candidates = enumerate_candidates(
-        graph, job, mixing=mixing, strategies_of=pricing.strategies_of
+        graph,
+        job,
+        mixing=mixing,
+        strategies_of=pricing.strategies_of,
+        overrides=pricing.overrides,
     )
     search = BestFirst(pricing, candidates, job.pins.recompute, _told(progress))
-    degrees = admissible_tp(graph, job, pricing.strategies_of)
+    degrees = admissible_tp(graph, job, pricing.strategies_of, pricing.overrides)
     recipes = []
     for recipe in standard_recipes(degrees, job):
         found = best_of(recipe, search, candidates)

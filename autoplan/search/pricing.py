@@ -10,6 +10,7 @@ from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import fold
 from autoplan.search.folding import build_problem, operators_alone
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
+from autoplan.search.overrides import overrides_of
 from autoplan.search.problem import PAGE_BYTES, Problem, pages
 from autoplan.search.space import Space, build_space
 from autoplan.search.storages import KeptStorage, kept_storages
@@ -29,10 +30,12 @@ class Pricing:
         self.job = job
         self.cluster = cluster
         self.folded = fold(graph)
+        self.overrides = overrides_of(self.folded, job.placements)
         self.training = Training(
             precision=job.precision, optimizer=job.optimizer, gpus_per_node=job.gpus_per_node
         )
-        self.limit_bytes = int(cluster.device.memory_bytes * (1 - job.memory_margin))
+        given_bytes = job.memory_limit_bytes or cluster.device.memory_bytes
+        self.limit_bytes = int(given_bytes * (1 - job.memory_margin))
         self.limit_pages = self.limit_bytes // PAGE_BYTES
         self._rules = GraphRules(graph)
         self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
@@ -43,7 +46,11 @@ class Pricing:
         self._candidates: dict[Candidate, CandidateCosts] = {}
 
     def for_job(self, job: Job) -> Pricing:
-        """The cost model of another job on the same devices; shares what does not depend on it."""
+        """The cost model of another job on the same devices; shares what does not depend on it.
+
+        Its placements must be the same.
+        """
+        assert job.placements == self.job.placements
         other = Pricing(self.graph, job, self.cluster)
         if job.gpus_per_node == self.job.gpus_per_node:
             other._microbatches = self._microbatches
@@ -61,7 +68,7 @@ class Pricing:
     def space(self, tp: int) -> Space:
         """All choices over ``tp`` ranks."""
         if tp not in self._spaces:
-            self._spaces[tp] = build_space(self.folded, tp, self.strategies_of)
+            self._spaces[tp] = build_space(self.folded, tp, self.strategies_of, self.overrides)
         return self._spaces[tp]
 
     def costs(self, candidate: Candidate) -> CandidateCosts:

@@ -60,8 +60,10 @@ def best_of(recipe: Recipe, search: BestFirst, candidates: tuple[Candidate, ...]
     tried = [found for member in members for found in _tried(search, member, solution.choices)]
     fitting = [found for found in tried if search.fits(found)]
     if fitting:
-        return min(fitting, key=lambda found: found.time_s)
-    return min(tried, key=lambda found: (found.memory_pages, found.time_s))
+        chosen = min(fitting, key=lambda found: found.time_s)
+    else:
+        chosen = min(tried, key=lambda found: (found.memory_pages, found.time_s))
+    return search.pinned(chosen.candidate, chosen.count)
 
 
 def _tried(search: BestFirst, member: Candidate, choices: tuple[int, ...]) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from autoplan.search.candidate_costs import CandidateCosts
 
-Policy = Literal["none", "full"] | None
+Policy = Literal["none", "full"] | int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +26,8 @@ class RecomputeOrder:
 
     def counts(self, policy: Policy) -> tuple[int, int]:
         """The fewest and the most blocks that a pin allows."""
+        if isinstance(policy, int):
+            return policy, policy
         if policy == "none":
             return 0, 0
         return (self.total if policy == "full" else 0), self.total

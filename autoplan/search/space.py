@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autoplan.search.folded_graph import LOSS, ROOT, Door, FoldedGraph, FoldedTensor
+from autoplan.search.overrides import NONE_GIVEN, Overrides
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
@@ -96,12 +97,14 @@ class Space:
         )
 
 
-def build_space(folded: FoldedGraph, tp: int, strategies_of: StrategiesOf) -> Space:
-    """The choices of a folded graph over ``tp`` ranks."""
+def build_space(
+    folded: FoldedGraph, tp: int, strategies_of: StrategiesOf, overrides: Overrides = NONE_GIVEN
+) -> Space:
+    """The choices of a folded graph over ``tp`` ranks; overridden parameters have one."""
     names, strategies = [], []
     for node in folded.nodes:
         names.append(node.name)
-        strategies.append(_of_node(node, tp, strategies_of))
+        strategies.append(_of_node(node, tp, strategies_of, overrides))
     for doors in folded.doors.values():
         for door in doors:
             names.append(door.name)
@@ -111,9 +114,13 @@ def build_space(folded: FoldedGraph, tp: int, strategies_of: StrategiesOf) -> Sp
     return Space(folded=folded, tp=tp, names=tuple(names), strategies=tuple(strategies))
 
 
-def _of_node(node: OpNode, tp: int, strategies_of: StrategiesOf) -> tuple[Strategy, ...]:
+def _of_node(
+    node: OpNode, tp: int, strategies_of: StrategiesOf, overrides: Overrides
+) -> tuple[Strategy, ...]:
     if node.kind == "call":
         return strategies_of(node, tp)
+    if node.name in overrides:
+        return (_placed(overrides[node.name].placement, len(node.outputs)),)
     if node.kind == "parameter":
         return tuple(_placed(p, len(node.outputs)) for p in _placements(node.outputs[0], tp))
     return (_placed(Replicate(), len(node.outputs)),)

@@ -36,6 +36,9 @@ def test_a_job_takes_all_devices_of_a_node() -> None:
         ({"global_batch": 10**20}, "give at most 100000000 samples a step"),
         ({"precision": "bf61"}, "did you mean 'bf16'"),
         ({"optimizer": "adam2"}, "choose from .*adamw"),
+        ({"memory_limit": "100GiB"}, "memory limit 100GiB: H100-SXM5-80GB has"),
+        ({"memory_margin": "100%"}, "memory margin 100%: give a fraction"),
+        ({"placements": {"*": "Partial(sum)"}}, r"expected Replicate\(\) or Shard\(dim\)"),
     ],
 )
 def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
@@ -46,6 +49,7 @@ def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
 def test_pins_from_text() -> None:
     given = {"dp": "2", "tp": 4, "zero": "0", "recompute": "full"}
     assert request.make_pins(given) == Pins(dp=2, tp=4, zero=0, recompute="full")
+    assert request.make_pins({"recompute": "6"}) == Pins(recompute=6)
     assert request.make_pins(None) == Pins()
     assert request.make_pins(Pins(tp=2)) == Pins(tp=2)
 
@@ -60,6 +64,7 @@ def test_pins_from_text() -> None:
         ({"tp": "²"}, "tp=²"),
         ({"zero": 4}, "zero=4: expected a number from 0 to 3"),
         ({"recompute": "some"}, "recompute=some: choose from none, full"),
+        ({"recompute": "1.5"}, "recompute=1.5: choose from none, full, or give the number"),
     ],
 )
 def test_pins_that_cannot_be(pin: dict[str, int | str], named: str) -> None:

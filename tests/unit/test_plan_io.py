@@ -75,7 +75,7 @@ sources = st.builds(
 )  # fmt: skip
 pins = st.builds(
     Pins, dp=st.none() | degree, zero=st.none() | st.integers(0, 3),
-    recompute=st.sampled_from([None, "none", "full"]),
+    recompute=st.sampled_from([None, "none", "full", 0, 3]),
 )  # fmt: skip
 
 
@@ -91,7 +91,9 @@ def plans(draw) -> Plan:
         precision=draw(st.sampled_from(["fp32", "bf16", "fp16"])),
         optimizer=draw(text),
         pins=draw(pins),
-        memory_margin=draw(number),
+        memory_margin=draw(st.floats(0, 1, exclude_max=True)),
+        memory_limit_bytes=draw(st.none() | st.integers(1, 2**62)),
+        placements=draw(st.lists(st.tuples(text, text), max_size=2).map(tuple)),
     )
     return Plan(
         job=job,
@@ -189,9 +191,15 @@ def test_text_is_readable():
         ("job.global_batch", 8, "not the global batch of 8"),
         ("zero", 4, "zero: 4 is not a stage"),
         ("zero", 2**63, "does not fit 64 bits"),
-        ("version", 2, "version 2 is not 1"),
-        ("version", "1", "version '1' is not 1"),
-        ("version", True, "version True is not 1"),
+        ("version", 3, "version 3 is not 2"),
+        ("version", "1", "version '1' is not 2"),
+        ("version", True, "version True is not 2"),
+        ("version", 1, "job.memory_limit_bytes: unknown field in a file of version 1"),
+        ("job.memory_margin", 1, "job.memory_margin: "),
+        ("job.memory_limit_bytes", 0, "job.memory_limit_bytes: 0 is none"),
+        ("job.memory_limit_bytes", True, "job.memory_limit_bytes: .*integer"),
+        ("job.placements", [["a"]], "job.placements.0"),
+        ("job.pins.recompute", True, "job.pins.recompute"),
         ("job.model", None, "job.model: "),
         ("estimate", [], "estimate: "),
     ],
@@ -200,6 +208,18 @@ def test_wrong_fields_are_named(path, value, complaint):
     with pytest.raises(PlanError, match=complaint) as caught:
         plan_io.from_json(changed(path, value))
     assert str(caught.value).isprintable()
+
+
+def test_a_file_of_the_version_before_loads_and_is_written_anew():
+    document = json.loads(TEXT)
+    document["version"] = 1
+    del document["job"]["memory_limit_bytes"]
+    del document["job"]["placements"]
+    assert plan_io.from_json(json.dumps(document)) == PLAN
+    assert plan_io.to_json(plan_io.from_json(json.dumps(document))) == TEXT
+    document["job"] = 5
+    with pytest.raises(PlanError, match="job: "):
+        plan_io.from_json(json.dumps(document))
 
 
 def test_missing_field_is_named():

@@ -67,6 +67,7 @@ def test_pins_are_honoured() -> None:
         ({"pp": 2}, "pp=2: pipeline parallelism is not available yet; use pp=1"),
         ({"cp": 2}, "cp=2: context parallelism is not available yet"),
         ({"ep": 4}, "ep=4: expert parallelism is not available yet"),
+        ({"recompute": 3}, "recompute=3: the model has 2 repeated blocks; use none, full or a"),
         ({"zero": 4}, "zero=4 is not a ZeRO stage; zero can be 0, 1, 2, 3"),
         ({"tp": 0}, "tp=0 is not a positive number"),
         ({"dp": 4, "batch": 10}, "global batch 10 is not divisible by dp=4"),

@@ -1,0 +1,156 @@
+"""Placements that the user chooses: what they leave free is still the best, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+
+from autoplan.errors import PlanError
+from autoplan.job import Job, Pins
+from autoplan.plan import Plan
+from autoplan.search.candidates import enumerate_candidates
+from autoplan.search.overrides import given_placements
+from autoplan.search.planner import plan_job
+from autoplan.search.pricing import Pricing
+from autoplan.search.problem import PAGE_BYTES, memory_of, time_of
+from autoplan.sharding.assignment import assign
+from autoplan.trace.graph import OpGraph
+from tests.unit.search_graphs import chain, gated_mlp, job, region_of, small_cluster, two_kinds
+
+CHAIN = chain(3, width=128, tokens=512)
+GATED = gated_mlp(2, width=12, hidden=12, tokens=3)
+
+
+def overridden(asked: Job, **placements: str) -> Job:
+    return replace(asked, placements=given_placements(placements))
+
+
+def refusal(graph: OpGraph, asked: Job) -> str:
+    with pytest.raises(PlanError) as caught:
+        plan_job(graph, asked, small_cluster(gpus_per_node=16))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def stored(plan: Plan, graph: OpGraph) -> dict[str, str]:
+    """The placement of every parameter."""
+    storage = assign(graph, plan.regions, plan.mesh.tp).storage
+    return {name: repr(placement) for name, placement in storage.items()}
+
+
+def free_search_filtered(graph: OpGraph, asked: Job, memory_bytes: int, wanted: dict) -> float:
+    """Least time over all candidates and assignments of the free space that have ``wanted``."""
+    pricing = Pricing(graph, asked, small_cluster(memory_bytes))
+    best = math.inf
+    candidates = enumerate_candidates(graph, asked, mixing=(), strategies_of=pricing.strategies_of)
+    for candidate in candidates:
+        space = pricing.space(candidate.tp)
+        options = [
+            [c for c, s in enumerate(found) if wanted.get(name, s.label) == s.label]
+            for name, found in zip(space.names, space.strategies, strict=True)
+        ]
+        for count in range(len(graph.blocks) + 1):
+            problem = pricing.problem(candidate, {"layers.0": count})
+            assert problem.limit_pages is not None
+            for choices in itertools.product(*options):
+                time_s = time_of(problem, choices)
+                if time_s < best and memory_of(problem, choices) <= problem.limit_pages:
+                    best = time_s
+    return best
+
+
+@pytest.mark.parametrize("placement", ["Replicate()", "Shard(0)", "Shard(1)"])
+@pytest.mark.parametrize("glob", ["layers.*.weight", "inp.*"])
+def test_the_best_under_the_override(glob: str, placement: str) -> None:
+    asked = job(gpus=2, batch=4)
+    peak = plan_job(CHAIN, asked, small_cluster()).estimate.peak_memory_bytes
+    limit = math.ceil(peak * 0.75 / PAGE_BYTES + 8) * PAGE_BYTES
+    plan = plan_job(CHAIN, overridden(asked, **{glob: placement}), small_cluster(limit))
+    name = "inp.weight" if glob == "inp.*" else "layers.0.weight"
+    best = free_search_filtered(CHAIN, asked, limit, {name: placement})
+    assert best < math.inf
+    assert plan.estimate.step_s == pytest.approx(best, rel=1.1e-3)
+    assert plan.search.lower_bound_s <= best * (1 + 1e-9)
+    rest = {"inp.weight"} if glob != "inp.*" else {f"layers.{n}.weight" for n in range(3)}
+    held = stored(plan, CHAIN)
+    assert {held[name] for name in set(held) - rest} == {placement}
+
+
+def test_a_shard_leaves_no_mesh_without_tp() -> None:
+    asked = overridden(job(gpus=4, batch=8), **{"layers.*.up.weight": "Shard(0)"})
+    plan = plan_job(gated_mlp(2), asked, small_cluster())
+    assert plan.mesh.tp > 1
+    assert region_of(plan, "layers.0").parameters["up.weight"] == "Shard(0)"
+    assert all(other.mesh.tp > 1 for other in plan.alternatives)
+
+
+def test_kinds_are_overridden_apart() -> None:
+    graph = two_kinds(3, width=64, tokens=64)
+    pinned = job(tp=2)
+    both = overridden(pinned, **{"enc.*": "Shard(0)", "dec.?.weight": "Replicate()"})
+    plan = plan_job(graph, both, small_cluster())
+    assert region_of(plan, "enc.0").parameters == {"weight": "Shard(0)"}
+    assert region_of(plan, "dec.0").parameters == {"weight": "Replicate()"}
+
+
+def test_a_tied_name_is_a_name() -> None:
+    graph = replace(gated_mlp(2), tied=(("inp.weight", "out.weight"),))
+    plan = plan_job(graph, overridden(job(tp=2), **{"out.*": "Shard(1)"}), small_cluster())
+    assert region_of(plan, "").parameters["inp.weight"] == "Shard(1)"
+
+
+def test_globs_that_agree_may_meet() -> None:
+    asked = overridden(job(tp=2), **{"*.up.weight": "Shard(0)", "layers.*.up.*": "Shard(0)"})
+    plan = plan_job(gated_mlp(2), asked, small_cluster())
+    assert region_of(plan, "layers.0").parameters["up.weight"] == "Shard(0)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "placements", "named"),
+    [
+        ({}, {"layers.*.upp.weight": "Shard(0)"}, "did you mean layers.*.up.weight?"),
+        ({}, {"x": "Shard(0)"}, "placement x matches no parameter; parameters are inp.weight"),
+        ({}, {"*.up.*": "Shard(2)"}, "of shape (12, 12) has dims 0 to 1"),
+        ({}, {"layers.0.up.*": "Shard(0)"}, "takes layers.0.up.weight but not layers.1.up.weight"),
+        ({}, {"layers.0.up.*": "Shard(0)"}, "match all of them, as layers.*.up.weight does"),
+        ({"tp": 2}, {"*up.*": "Shard(0)", "*.weight": "Replicate()"}, "contradict each other"),
+        ({"gpus": 1}, {"*": "Shard(0)"}, "tp, which can only be 1 here; use Replicate()"),
+        ({"tp": 1}, {"*": "Shard(0)"}, "tp, which can only be 1 here"),
+        ({"dp": 4}, {"*": "Shard(0)"}, "tp, which can only be 1 here"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_what_can(asked: dict, placements: dict, named: str) -> None:
+    assert named in refusal(GATED, overridden(job(**asked), **placements))
+
+
+def test_a_dim_that_does_not_split_is_refused() -> None:
+    """12 features split over two ranks, the 9 hidden ones never."""
+    graph = gated_mlp(2, width=12, hidden=9, tokens=3)
+    text = refusal(graph, overridden(job(gpus=2), **{"layers.*.up.weight": "Shard(0)"}))
+    assert "dim 0 of layers.0.up.weight has size 9, which does not split over tp=2;" in text
+    assert "use another dim of (9, 12) or Replicate()" in text
+    plan = plan_job(graph, overridden(job(gpus=2), **{"*.up.*": "Shard(1)"}), small_cluster())
+    assert plan.mesh.tp == 2
+
+
+@pytest.mark.parametrize("text", ["Shard(-1)", "Partial(sum)", "Shard(0, parts=3)", "shard", "", 3])
+def test_placements_are_dtensors_words(text: object) -> None:
+    with pytest.raises(PlanError, match=r"expected Replicate\(\) or Shard\(dim\)"):
+        given_placements({"*": text})
+
+
+def test_placements_of_dtensor_are_taken() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    given = given_placements({"b": Shard(1), "a": Replicate()})
+    assert given == (("a", "Replicate()"), ("b", "Shard(1)"))
+
+
+def test_pins_and_overrides_go_together() -> None:
+    asked = overridden(job(gpus=4), **{"*.down.weight": "Shard(1)"})
+    plan = plan_job(gated_mlp(2), replace(asked, pins=Pins(tp=4, zero=0)), small_cluster())
+    assert plan.mesh.tp == 4
+    assert region_of(plan, "layers.0").parameters["down.weight"] == "Shard(1)"
