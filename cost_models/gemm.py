@@ -5,8 +5,8 @@ it multiplies at its share of the achieved rate while it loads the next rows of 
 the slower of the two counts (small tiles load more per operation). Beside its steps a tile costs a
 ramp: filling the pipeline, and the part of writing the result that no other tile hides (what the
 result is added to is read ahead). Tiles that do not fill the device may split k, which adds partial
-sums to write and read. The fastest tile counts, as in a library's own choice; memory traffic and the
-start of the kernel bound it from below.
+sums to write and read. The fastest tile counts, as in a library's own choice; memory traffic and
+the start of the kernel bound it from below.
 
 A last wave of several that is not full costs the mean of a whole wave and of its share: busy
 multiprocessors get the power that idle ones leave. Rows that are not whole lines of the cache load
