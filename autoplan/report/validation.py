@@ -56,7 +56,7 @@ def _print_set(console: Console, name: str, members: Sequence[Prediction]) -> No
 def _rows(priced: Sequence[Prediction], width: int) -> Table:
     """Figures stand whole; meshes wrap, and models are left out where the terminal is narrow."""
     timed = any(_reports_time(each) for each in priced)
-    weighed = any(each.reported_bytes is not None or each.row.oom for each in priced)
+    weighed = any(_tells_memory(each) for each in priced)
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     roomy = not (timed and weighed) and width >= _PIPE_WIDTH
     table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=30 if roomy else 22)
@@ -89,6 +89,16 @@ def _reports_time(prediction: Prediction) -> bool:
     return prediction.row.step_time_s is not None and prediction.predicted_s is not None
 
 
+def _tells_memory(prediction: Prediction) -> bool:
+    weighed = prediction.reported_bytes is not None or prediction.row.oom
+    return bool(weighed or _wrongly_too_large(prediction))
+
+
+def _wrongly_too_large(prediction: Prediction) -> bool:
+    """Said not to fit, though it ran."""
+    return bool(prediction.out_of_memory) and prediction.reported_out_of_memory is False
+
+
 def _time_cells(prediction: Prediction) -> list[Text]:
     return [
         _optional(prediction.predicted_s, units.seconds),
@@ -104,6 +114,8 @@ def _memory_cells(prediction: Prediction) -> list[Text]:
         error = Text("no fit", style="green")
         if not prediction.out_of_memory:
             error = Text("fits", style="red")
+    elif _wrongly_too_large(prediction):
+        error = Text("no fit", style="red")
     else:
         error = _error(prediction.mem_error)
     return [_optional(prediction.predicted_bytes, units.nbytes), reported, error]

@@ -87,6 +87,15 @@ def test_no_figure_is_cut_on_a_narrow_terminal(runs: str) -> None:
     assert "39.4 s" in "\n".join(lines)
 
 
+def test_a_run_said_not_to_fit_that_did_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = {"micro_batch": "64", "grad_accum": "3", "recompute": "none"}
+    assert main(["validate", str(write_csv(tmp_path, large))]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " run-1 " in line]
+    assert line.rstrip().endswith("no fit")
+
+
 def test_one_set_alone(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", runs, "--set", "two", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
