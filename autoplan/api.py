@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autoplan import plan_io, request, subject
 from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.errors import PlanError
-from autoplan.job import Job, ModelSource, Pins
+from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
 from autoplan.plan import Plan
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def plan(
     precision: str = "bf16",
     optimizer: str = "adamw",
     pins: GivenPins = None,
+    placements: Mapping[str, object] | None = None,
+    memory_limit: str | float | None = None,
+    memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
     progress: Progress | None = None,
@@ -65,6 +68,10 @@ def plan(
         precision: ``bf16`` or ``fp16`` (with fp32 master weights), or ``fp32``.
         optimizer: what memory and time are planned for: a name in ``cost_models.optimizers``.
         pins: decisions already taken: ``{"tp": 2, "recompute": "full"}``.
+        placements: how parameters are stored over ``tp``, by globs of their names:
+            ``{"model.layers.*.mlp.*.weight": "Shard(0)"}``, or ``"Replicate()"``.
+        memory_limit: what may be used of each device: ``"70GiB"``, bytes, or a fraction up to 1.
+        memory_margin: the fraction of it that is left free: ``"5%"`` or 0.05.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.
@@ -83,6 +90,9 @@ def plan(
         precision=precision,
         optimizer=optimizer,
         pins=request.make_pins(pins),
+        placements=placements,
+        memory_limit=memory_limit,
+        memory_margin=memory_margin,
     )
     tell = progress or _tell_nobody
     tell(0.0, f"loading {job.model.name}")
@@ -103,6 +113,9 @@ def compile(
     precision: str | None = None,
     optimizer: str | None = None,
     pins: GivenPins = None,
+    placements: Mapping[str, object] | None = None,
+    memory_limit: str | float | None = None,
+    memory_margin: str | float | None = None,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
 ) -> ParallelModule:
@@ -116,12 +129,12 @@ def compile(
         example_inputs: as for ``autoplan.plan``; may be left out with a plan of a zoo model.
         global_batch: samples per optimizer step over all ranks.
         plan: a plan, or the path of a plan file, made elsewhere for this model; the options that
-            it decides (``global_batch``, ``cluster``, ``precision``, ``optimizer``, ``pins``) must
-            then be left out.
+            it decides (``global_batch`` to ``memory_margin``) must then be left out.
         cluster: hardware profile; by default that of the devices we run on, the CPU included.
         precision: ``bf16`` by default; ``fp16`` cannot be run.
         optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
-        pins, loss_fn, batch_dims: as for ``autoplan.plan``.
+        pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
+            ``autoplan.plan``.
 
     Raises:
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
@@ -132,7 +145,8 @@ def compile(
 
     launch.start_process_group()
     options = {"global_batch": global_batch, "cluster": cluster, "precision": precision,
-               "optimizer": optimizer, "pins": pins}  # fmt: skip
+               "optimizer": optimizer, "pins": pins, "placements": placements,
+               "memory_limit": memory_limit, "memory_margin": memory_margin}  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     decided = None if plan is None else launch.agree(lambda: _read(plan, given))
     job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
@@ -233,6 +247,9 @@ def _local_job(source: ModelSource, given: Mapping[str, Any]) -> Job:
         precision=given.get("precision", "bf16"),
         optimizer=given.get("optimizer", "adamw"),
         pins=request.make_pins(given.get("pins")),
+        placements=given.get("placements"),
+        memory_limit=given.get("memory_limit"),
+        memory_margin=given.get("memory_margin", DEFAULT_MEMORY_MARGIN),
     )
 
 

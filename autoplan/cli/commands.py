@@ -18,6 +18,7 @@ import typer
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.validate import validate
 from autoplan.errors import PlanError
+from autoplan.job import DEFAULT_MEMORY_MARGIN
 from cost_models.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -68,9 +69,23 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Fix dp, tp, zero, microbatch or recompute (none, full) (repeatable).",
+            help="Fix dp, tp, zero, microbatch or recompute (none, full, 6) (repeatable).",
         ),
     ] = None,
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB=Shard(0)",
+            help="How parameters are stored over tp, or Replicate() (repeatable).",
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(metavar="70GiB", help="Memory used of a device, or 0.9 of it; default: all."),
+    ] = None,
+    memory_margin: Annotated[
+        str, typer.Option(metavar="5%", help="What of it is left free.")
+    ] = f"{DEFAULT_MEMORY_MARGIN:.0%}",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
     ] = None,
@@ -96,6 +111,9 @@ def plan(
             precision=precision,
             optimizer=optimizer,
             pins=key_values("--pin", pin or ()),
+            placements=key_values("--place", place or ()),
+            memory_limit=memory_limit,
+            memory_margin=memory_margin,
             progress=progress,
         )
     search_s = time.monotonic() - started_s

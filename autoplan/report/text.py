@@ -72,6 +72,8 @@ def _verdict(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     title = Text(f"{plan.job.model.name} on {plan.mesh.world_size} x{device}", style="bold")
     title.append(f"  {words.mesh(plan.mesh)}, ZeRO {plan.zero}", style="bold cyan")
     lines = [title, Text(words.verdict(plan), style="green")]
+    if plan.job.memory_limit_bytes is not None:
+        lines.append(Text(words.memory_limit(plan.job.memory_limit_bytes, plan.job.memory_margin)))
     binds = words.memory_binds(plan)
     if binds:
         lines.append(Text(binds, style="yellow"))
@@ -95,6 +97,7 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
         for name in ("pp", "dp", "cp", "ep", "tp", "zero", "microbatch", "recompute")
         if (value := getattr(job.pins, name)) is not None
     ]
+    whole = "the device" if job.memory_limit_bytes is None else "the limit"
     nodes = f"{job.nodes} node{'s' if job.nodes > 1 else ''} of {job.gpus_per_node}"
     return _pairs(
         [
@@ -104,8 +107,9 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
             ("batch", f"{job.global_batch} samples a step over the whole cluster"),
             ("precision", _precision(job.precision, cluster)),
             ("optimizer", job.optimizer),
-            ("memory margin", f"{units.percent(job.memory_margin)} of the device is left free"),
+            ("memory margin", f"{units.percent(job.memory_margin)} of {whole} is left free"),
             ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
+            *(("placed", f"{glob} = {placement}") for glob, placement in job.placements),
         ]
     )
 

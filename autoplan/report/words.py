@@ -94,6 +94,14 @@ def verdict(plan: Plan) -> str:
     return f"{memory} A step takes {units.seconds(estimate.step_s)}, {share} of it {name}."
 
 
+def memory_limit(limit_bytes: int, margin: float) -> str:
+    """The limit that the user gave."""
+    return (
+        f"Memory is limited to {units.nbytes(limit_bytes)} a device, of which "
+        f"{units.percent(margin)} is left free."
+    )
+
+
 def memory_binds(plan: Plan) -> str | None:
     """The fastest alternative that only memory rules out, if it beats the plan."""
     faster = [

@@ -78,6 +78,9 @@ def _fits(pricing: Pricing, job: Job, mixing: tuple[str, ...]) -> bool:
 def _changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[_Change]:
     """Changes from the nearest to the farthest: pins first, then more nodes, then less work."""
     job = pricing.job
+    if job.memory_limit_bytes is not None:
+        whole = replace(job, memory_limit_bytes=None)
+        yield _Change(job=whole, words="without the memory limit it fits")
     for name in ("recompute", "zero", "microbatch", "tp", "dp"):
         value = getattr(job.pins, name)
         if value is not None:

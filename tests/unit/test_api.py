@@ -50,6 +50,17 @@ def test_pins_are_honoured() -> None:
     assert (plan.job.pins.tp, plan.job.model.kind) == (2, "object")
 
 
+def test_placements_and_memory_are_honoured() -> None:
+    asked = {"gpus_per_node": 4, "placements": {"layers.*.weight": "Shard(1)"}}
+    plan = planned(**asked, memory_limit="1GiB", memory_margin="10%")
+    assert plan.mesh.tp > 1
+    placed = {name: place for region in plan.regions for name, place in region.parameters.items()}
+    assert {place for name, place in placed.items() if "weight" in name} == {"Shard(1)"}
+    assert plan.estimate.memory_limit_bytes == int(0.9 * 2**30)
+    with pytest.raises(autoplan.PlanError, match="memory_limit: decided by the plan"):
+        autoplan.compile(*models.small(), plan=plan, memory_limit=0.5)
+
+
 def test_memory_follows_the_precision() -> None:
     bf16, fp32 = (
         planned(precision=name, global_batch=2**18, pins={"tp": 1, "microbatch": 2**15})

@@ -138,14 +138,16 @@ def test_plan_passes_every_option_on(
     options = [
         "--nodes", "2", "--gpus-per-node", "4", "--seq-len", "512", "--input", "x=8x16",
         "--precision", "fp32", "--optimizer", "sgd", "--pin", "dp=2", "--pin", "recompute=full",
-        "-o", str(output), "--json",
+        "--place", "*.mlp.*=Shard(0)", "--place", "w=Replicate()", "--memory-limit", "70GiB",
+        "--memory-margin", "3%", "-o", str(output), "--json",
     ]  # fmt: skip
     assert main([*REQUEST, *options]) == 0
     del asked["progress"]
     assert asked == {
         "model": "gpt2", "cluster": "dgx-h100", "global_batch": 64, "nodes": 2, "gpus_per_node": 4,
         "seq_len": 512, "inputs": {"x": (8, 16)}, "precision": "fp32", "optimizer": "sgd",
-        "pins": {"dp": "2", "recompute": "full"},
+        "pins": {"dp": "2", "recompute": "full"}, "memory_limit": "70GiB", "memory_margin": "3%",
+        "placements": {"*.mlp.*": "Shard(0)", "w": "Replicate()"},
     }  # fmt: skip
     assert plan_io.load(output) == PLAN
     printed = capsys.readouterr()

@@ -54,6 +54,16 @@ def test_percent(value: float, shown: str) -> None:
     assert units.percent(value) == shown
 
 
+def test_a_memory_limit_and_placements_are_stated() -> None:
+    assert "limited" not in rendered(PLAN)
+    placements = (("*.attn.*", "Shard(0)"),)
+    job = replace(PLAN.job, memory_limit_bytes=70 * GIB, placements=placements)
+    shown = rendered(replace(PLAN, job=job))
+    assert "Memory is limited to 70.0 GiB a device, of which 5.0 % is left free." in shown
+    assert re.search(r"memory margin +5.0 % of the limit is left free", shown)
+    assert re.search(r"placed +\*\.attn\.\* = Shard\(0\)", shown)
+
+
 @pytest.mark.parametrize(("value", "shown"), [(0.5, "0.5"), (262144, "262k"), (1.5e9, "1.50G")])
 def test_count(value: float, shown: str) -> None:
     assert units.count(value) == shown

@@ -48,6 +48,14 @@ def test_a_pin_that_costs_too_much_is_named(pins: dict, freed: str) -> None:
     assert plan_job(GRAPH, free, cluster).estimate.peak_memory_bytes <= limit
 
 
+def test_a_memory_limit_that_is_too_tight_is_named() -> None:
+    asked = job(dp=4, recompute="none", zero=0, microbatch=1)
+    least = smallest(asked)
+    text = refusal(replace(asked, memory_limit_bytes=least // 2), small_cluster(2 * least))
+    assert f"than the {least // 2 / 2**30:.1f} GiB there are" in text
+    assert "without the memory limit it fits" in text
+
+
 def test_more_nodes_are_proposed_when_they_fit() -> None:
     asked = job(gpus=2, batch=16)
     bigger = smallest(replace(asked, nodes=4, pins=Pins(zero=3, recompute="full", microbatch=1)))
