@@ -13,7 +13,7 @@ from autoplan.sharding.assignment import regions_of
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.redistribute import conversion, is_possible, messages
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
@@ -74,7 +74,7 @@ class _Walk:
     def _choose(self, node: OpNode, sources: Sequence[Placement | None]) -> Strategy:
         offered = [
             strategy
-            for strategy in strategies_for(node, self.graph, self.axis)
+            for strategy in GraphRules(self.graph).strategies(node, self.axis)
             if all(
                 source is None or is_possible(source, port)
                 for source, port in zip(sources, strategy.inputs, strict=True)

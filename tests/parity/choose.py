@@ -14,7 +14,7 @@ from autoplan.sharding.batch import batch_layout
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard, divides
 from autoplan.sharding.redistribute import is_possible
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
@@ -58,7 +58,7 @@ def choices(
         sources = [placed.get(ref) or _source(ref, strategies, stored) for ref in node.operands]
         offered = [
             strategy
-            for strategy in strategies_for(node, graph, axis)
+            for strategy in GraphRules(graph).strategies(node, axis)
             if all(map(is_possible, sources, strategy.inputs))
         ]
         strategies[node.name] = pick(node, offered, sources)

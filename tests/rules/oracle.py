@@ -13,7 +13,7 @@ from autoplan.codegen.sizes import local_arguments
 from autoplan.runtime import ops
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, grad_of, local_shape
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import Arg, OpGraph, OpNode, Ref, TensorMeta, TorchValue
 from tests.parity.ranks import combine, of_rank, per_rank, shards, simulated_ranks
@@ -63,7 +63,7 @@ def check_all_strategies(example: Example, ranks: int) -> tuple[str, ...]:
     tensors = tensors_of(example)
     graph = graph_of(example, tensors)
     truth = _run_whole(example, tensors, graph.nodes[-1])
-    offered = strategies_for(truth.node, graph, MeshAxis("tp", ranks))
+    offered = GraphRules(graph).strategies(truth.node, MeshAxis("tp", ranks))
     for strategy in offered:
         try:
             _check(strategy, truth, ranks)

@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from tests.parity.ranks import shards
 from tests.rules.oracle import Example, graph_of, operator, substituted, tensors_of
 
@@ -66,7 +66,7 @@ def test_dtensor_runs_our_strategies_without_messages(example, mesh):
     tensors = tensors_of(example)
     graph = graph_of(example, tensors)
     compared = 0
-    for strategy in strategies_for(graph.nodes[-1], graph, MeshAxis("tp", RANKS)):
+    for strategy in GraphRules(graph).strategies(graph.nodes[-1], MeshAxis("tp", RANKS)):
         placements = [port.placement for port in strategy.inputs]
         expected = torch_placement(strategy.outputs[0])
         given = [torch_placement(placement) for placement in placements]

@@ -7,7 +7,7 @@ from torch import nn
 
 from autoplan.search.kernels import kernels_of
 from autoplan.sharding.mesh import MeshAxis
-from autoplan.sharding.rules import strategies_for
+from autoplan.sharding.rules import GraphRules
 from autoplan.trace.capture import capture
 from cost_models.work import Contraction, FlashAttention, Gemm, Streaming
 from tests.unit.trace_models import GPT, token_loss, tokens
@@ -54,7 +54,7 @@ OF_PRODUCTS = capture(Products(), (torch.randn(2, 4, 8, 8),))
 def cases(graph):
     for node in graph.of_kind("call"):
         if not (node.alias_of and all(node.alias_of)):
-            for strategy in strategies_for(node, graph, AXIS):
+            for strategy in GraphRules(graph).strategies(node, AXIS):
                 read = [graph.meta(ref) for ref in node.operands]
                 yield node, read, strategy, kernels_of(node, read, 100.0, strategy, RANKS)
 

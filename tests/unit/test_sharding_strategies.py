@@ -6,7 +6,7 @@ import pytest
 
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Replicate, Shard
-from autoplan.sharding.rules import known, strategies_for
+from autoplan.sharding.rules import GraphRules, known
 from autoplan.sharding.strategies import Port
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
 
@@ -36,7 +36,7 @@ def graph(*nodes):
 
 
 def labels(made, name, axis):
-    return [strategy.label for strategy in strategies_for(made.by_name[name], made, axis)]
+    return [strategy.label for strategy in GraphRules(made).strategies(made.by_name[name], axis)]
 
 
 def fused_projection(*readers, width=3 * WIDTH):
@@ -64,7 +64,7 @@ SPLIT = call(
 
 def test_a_linear_layer_by_rows_columns_and_tokens():
     made = fused_projection()
-    whole, tokens, columns, rows = strategies_for(made.by_name["linear"], made, TP)
+    whole, tokens, columns, rows = GraphRules(made).strategies(made.by_name["linear"], TP)
     assert whole.inputs == (Port(Replicate(), Replicate()),) * 3
     assert not whole.splits_work
 
@@ -113,10 +113,12 @@ def test_uneven_letters_are_not_offered():
 def test_a_fused_projection_is_offered_in_the_parts_that_its_reader_takes():
     made = fused_projection(SPLIT)
     assert labels(made, "linear", TP) == ["replicate", "d1", "n", "n/3", "k"]
-    fused = strategies_for(made.by_name["linear"], made, TP)[3]
+    fused = GraphRules(made).strategies(made.by_name["linear"], TP)[3]
     assert fused.inputs[1:] == (Port(Shard(0, 3), Shard(0, 3)), Port(Shard(0, 3), Shard(0, 3)))
     assert fused.outputs == (Shard(2, 3),)
-    split = next(s for s in strategies_for(made.by_name["split"], made, TP) if s.label == "d2")
+    split = next(
+        s for s in GraphRules(made).strategies(made.by_name["split"], TP) if s.label == "d2"
+    )
     assert split.inputs == (Port(Shard(2, 3), Shard(2, 3)),)
     assert split.outputs == (Shard(2),) * 3
 
@@ -177,11 +179,11 @@ def test_rows_of_an_embedding_and_classes_of_a_loss_take_stand_ins():
             batch_dims=(),
         ),
     )
-    rows = {s.label: s for s in strategies_for(made.by_name["rows"], made, TP)}
+    rows = {s.label: s for s in GraphRules(made).strategies(made.by_name["rows"], TP)}
     assert rows["v"].local_op == "vocab_parallel_embedding"
     assert rows["v"].outputs == (Partial(),)
     assert rows["m"].local_op is None
-    loss = {s.label: s for s in strategies_for(made.by_name["loss"], made, TP)}
+    loss = {s.label: s for s in GraphRules(made).strategies(made.by_name["loss"], TP)}
     assert loss["c"].local_op == "vocab_parallel_cross_entropy"
     assert loss["c"].outputs == (Replicate(),)
     assert labels(made, "loss", DP) == ["replicate", "d0"]

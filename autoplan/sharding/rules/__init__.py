@@ -61,10 +61,3 @@ class GraphRules:
         if name not in self._equations:
             self._equations[name] = equation_of(node, self._graph)
         return self._equations[name]
-
-
-def strategies_for(
-    node: OpNode, graph: OpGraph, axis: MeshAxis, arriving: Sequence[Placement] = ()
-) -> tuple[Strategy, ...]:
-    """``GraphRules.strategies`` of a single call."""
-    return GraphRules(graph).strategies(node, axis, arriving)
