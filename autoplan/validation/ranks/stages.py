@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoplan.validation.ranks.sizes import local_heads
+from autoplan.validation.setups.pipelines import ends_fill
 from autoplan.validation.setups.setup import Setup
 from cost_models.schedules import PipelineShape
 
@@ -78,7 +79,7 @@ def weights_of(setup: Setup, chunk: Chunk) -> float:
 
 
 def _spread(layers: int, count: int) -> list[int]:
-    if layers % count and (layers + 2) % count == 0 and count > 1:
+    if ends_fill(layers, count):
         each = (layers + 2) // count
         return [each - 1, *[each] * (count - 2), each - 1]
     each, more = divmod(layers, count)

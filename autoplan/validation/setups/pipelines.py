@@ -44,12 +44,17 @@ def virtual_stages_of(
     if not usage.interleaves or microbatches % mesh.pp:
         return [1]
     most = layers // mesh.pp
-    return [chunks for chunks in range(1, most + 1) if _even(layers, mesh.pp * chunks)] or [1]
+    counts = [count for count in range(1, most + 1) if _even(layers, mesh.pp * count)]
+    return counts or [1]
 
 
 def _even(layers: int, chunks: int) -> bool:
-    """Layers divide into chunks, by themselves or with the two ends as a layer each."""
-    return layers % chunks == 0 or (layers + 2) % chunks == 0
+    return layers % chunks == 0 or ends_fill(layers, chunks)
+
+
+def ends_fill(layers: int, chunks: int) -> bool:
+    """Whether layers divide into chunks only with the two ends as a layer each."""
+    return chunks > 1 and layers % chunks > 0 and (layers + 2) % chunks == 0
 
 
 def schedule_of(row: MeasuredRow, virtual_stages: int) -> ScheduleName:
