@@ -45,8 +45,18 @@ def plan_job(
         PlanError: pins, batch and devices do not go together.
         InfeasibleError: nothing fits the memory.
     """
+    return plan_priced(Pricing(graph, job, cluster), progress)
+
+
+def plan_priced(
+    pricing: Pricing, progress: Progress | None = None, *, with_alternatives: bool = True
+) -> Plan:
+    """``plan_job`` with a cost model that may be shared with other jobs.
+
+    Without alternatives, the plan is the same and is found sooner.
+    """
+    graph, job = pricing.graph, pricing.job
     mixing = batch_layout(graph).mixing
-    pricing = Pricing(graph, job, cluster)
     candidates = enumerate_candidates(
         graph,
         job,
@@ -65,9 +75,11 @@ def plan_job(
     outcome = search.run()
     if outcome.best is None:
         raise explain(pricing, mixing)
-    others = [search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp]
-    rivals = [(recipe.name, found) for recipe, found in recipes]
-    rivals += [(f"best found, tp={found.candidate.tp}", found) for found in others if found]
+    rivals: list[tuple[str, Found]] = []
+    if with_alternatives:
+        others = (search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp)
+        rivals += [(recipe.name, found) for recipe, found in recipes]
+        rivals += [(f"best found, tp={found.candidate.tp}", found) for found in others if found]
     return _plan(
         pricing,
         outcome,

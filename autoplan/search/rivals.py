@@ -43,6 +43,18 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
     )
 
 
+def pins_of(other: Alternative, global_batch: int) -> dict[str, int | str]:
+    """The pins under which an alternative is the answer, if it fits."""
+    word = other.recompute.split()[0]
+    return {
+        "dp": other.mesh.dp,
+        "tp": other.mesh.tp,
+        "zero": other.zero,
+        "microbatch": global_batch // (other.mesh.dp * other.num_microbatches),
+        "recompute": int(word) if word.isdecimal() else word,
+    }
+
+
 def _slower(pricing: Pricing, found: Found, best: Found) -> str:
     """By how much, and which parts of the step make it so."""
     if found == best:

@@ -8,9 +8,11 @@ import pytest
 
 from autoplan.errors import InfeasibleError
 from autoplan.job import Pins
-from autoplan.plan import Alternative, Plan
+from autoplan.plan import Plan
+from autoplan.request import make_pins
 from autoplan.search.planner import plan_job
 from autoplan.search.problem import PAGE_BYTES
+from autoplan.search.rivals import pins_of
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.search_graphs import gated_mlp, job, small_cluster, two_kinds
@@ -21,24 +23,9 @@ GRAPHS = {
 }
 
 
-def pins_of(shown: Alternative | Plan, global_batch: int, recompute: int) -> Pins:
-    """All decisions of a plan as pins."""
-    dp, tp = shown.mesh.dp, shown.mesh.tp
-    size = global_batch // dp // shown.num_microbatches
-    return Pins(dp=dp, tp=tp, zero=shown.zero, microbatch=size, recompute=recompute)
-
-
-def recomputed(shown: Alternative, graph: OpGraph) -> int:
-    by_word = {"none": 0, "full": len(graph.blocks)}
-    return (
-        by_word[shown.recompute] if shown.recompute in by_word else int(shown.recompute.split()[0])
-    )
-
-
 def check_alternatives(plan: Plan, graph: OpGraph, cluster: ClusterSpec) -> None:
     for other in plan.alternatives:
-        pins = pins_of(other, plan.job.global_batch, recomputed(other, graph))
-        asked = replace(plan.job, pins=pins)
+        asked = replace(plan.job, pins=make_pins(pins_of(other, plan.job.global_batch)))
         if not other.fits:
             with pytest.raises(InfeasibleError):
                 plan_job(graph, asked, cluster)
@@ -60,7 +47,9 @@ def test_alternatives_and_the_plan_itself(name: str, memory: float) -> None:
     assert plan.alternatives
     check_alternatives(plan, graph, cluster)
     count = sum(len(region.recomputed) for region in plan.regions)
-    pinned = replace(asked, pins=pins_of(plan, asked.global_batch, count))
+    size = asked.global_batch // (plan.mesh.dp * plan.num_microbatches)
+    pins = Pins(dp=plan.mesh.dp, tp=plan.mesh.tp, zero=plan.zero, microbatch=size, recompute=count)
+    pinned = replace(asked, pins=pins)
     same = plan_job(graph, pinned, cluster)
     assert same.regions == plan.regions
     assert same.estimate == plan.estimate
