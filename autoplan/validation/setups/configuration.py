@@ -145,9 +145,10 @@ def _zero(row: MeasuredRow, usage: Usage, assumed: list[str]) -> int:
     alone = row.dp == 1 or row.n_gpus == 1
     if not alone and "zero" in row.config_complete.lower():
         raise IncompleteRowError("the ZeRO stage is not stated")
-    if usage.zero and not alone:
-        assumed.append(f"zero: {usage.zero}, as {usage.framework.name} does")
-    return 0 if alone else usage.zero
+    if alone:
+        return 0
+    assumed.append(f"zero: {usage.zero}, as {usage.framework.name} does")
+    return usage.zero
 
 
 def _differing_size(row: MeasuredRow, setup: Setup) -> list[str]:
