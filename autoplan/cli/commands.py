@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``validate``, ``models``, ``clusters``.
+"""The commands: ``plan``, ``report``, ``explain``, ``validate``, ``models``, ``clusters``.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autoplan.cli import plan_options
+from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.validate import validate
 from autoplan.errors import PlanError
 from autoplan.job import DEFAULT_MEMORY_MARGIN
-from cost_models.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
@@ -37,58 +38,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 @app.command()
 def plan(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A name from `autoplan models`, a config.json, or pkg.mod:factory.",
-        ),
-    ],
+    model: plan_options.Model,
     *,
-    cluster: Annotated[
-        str, typer.Option(metavar="NAME", help="From `autoplan clusters`, or a TOML file.")
-    ],
-    global_batch: Annotated[int, typer.Option(metavar="N", help="Samples per optimizer step.")],
-    nodes: Annotated[int, typer.Option(metavar="N", help="Nodes used.")] = 1,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(metavar="N", help="Devices used of each node; default: all.")
-    ] = None,
-    seq_len: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens per sample; default: the model's own.")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=8x1024", help="Shape of one input (repeatable)."),
-    ] = None,
-    precision: Annotated[str, typer.Option(metavar="NAME", help="bf16, fp16 or fp32.")] = "bf16",
-    optimizer: Annotated[
-        str,
-        typer.Option(metavar="NAME", help=f"{', '.join(OPTIMIZERS)}."),
-    ] = "adamw",
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Fix dp, tp, zero, microbatch or recompute (none, full, 6) (repeatable).",
-        ),
-    ] = None,
-    place: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GLOB=Shard(0)",
-            help="How parameters are stored over tp, or Replicate() (repeatable).",
-        ),
-    ] = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(metavar="70GiB", help="Memory used of a device, or 0.9 of it; default: all."),
-    ] = None,
-    memory_margin: Annotated[
-        str, typer.Option(metavar="5%", help="What of it is left free.")
-    ] = f"{DEFAULT_MEMORY_MARGIN:.0%}",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
-    ] = None,
+    cluster: plan_options.Cluster,
+    global_batch: plan_options.GlobalBatch,
+    nodes: plan_options.Nodes = 1,
+    gpus_per_node: plan_options.GpusPerNode = None,
+    seq_len: plan_options.SeqLen = None,
+    inputs: plan_options.Inputs = None,
+    precision: plan_options.Precision = "bf16",
+    optimizer: plan_options.Optimizer = "adamw",
+    pin: plan_options.Pins = None,
+    place: plan_options.Placements = None,
+    memory_limit: plan_options.MemoryLimit = None,
+    memory_margin: plan_options.MemoryMargin = f"{DEFAULT_MEMORY_MARGIN:.0%}",
+    output: plan_options.Output = None,
     as_json: Json = False,
 ) -> None:
     """Plan the training of a model on a cluster."""
@@ -134,6 +98,7 @@ def report(
     _show(api.load_plan(path), as_json, None)
 
 
+app.command()(explain)
 app.command()(validate)
 
 

@@ -1,0 +1,56 @@
+"""Argument and options of ``autoplan plan``: their types, names and help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cost_models.optimizers import OPTIMIZERS
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A name from `autoplan models`, a config.json, or pkg.mod:factory."
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option(metavar="NAME", help="From `autoplan clusters`, or a TOML file.")
+]
+GlobalBatch = Annotated[int, typer.Option(metavar="N", help="Samples per optimizer step.")]
+Nodes = Annotated[int, typer.Option(metavar="N", help="Nodes used.")]
+GpusPerNode = Annotated[
+    int | None, typer.Option(metavar="N", help="Devices used of each node; default: all.")
+]
+SeqLen = Annotated[
+    int | None, typer.Option(metavar="N", help="Tokens per sample; default: the model's own.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=8x1024", help="Shape of one input (repeatable)."),
+]
+Precision = Annotated[str, typer.Option(metavar="NAME", help="bf16, fp16 or fp32.")]
+Optimizer = Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(OPTIMIZERS)}.")]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Fix dp, tp, zero, microbatch or recompute (none, full, 6) (repeatable).",
+    ),
+]
+Placements = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GLOB=Shard(0)",
+        help="How parameters are stored over tp, or Replicate() (repeatable).",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(metavar="70GiB", help="Memory used of a device, or 0.9 of it; default: all."),
+]
+MemoryMargin = Annotated[str, typer.Option(metavar="5%", help="What of it is left free.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
+]
