@@ -114,6 +114,11 @@ class _Subject:
         loss_fn = self._loss_module.clone() if self._loss_module else self._loss_fn
         return LossProgram(model, self.inputs, loss_fn)
 
+    @property
+    def memory(self) -> dict[int, str]:
+        """Names of the given model's parameters by the identity of their memory."""
+        return self._model.memory
+
     def tensors(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Its inputs at one batch."""
         return tuple(i.fake(self._mode, batch, self._dtype) for i in self.inputs if i.is_tensor)
@@ -175,7 +180,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
         check_regions(exported.graph, memo.traced)
     return _Trace(
         graph=exported.graph,
-        placeholders=read_placeholders(exported, subject.inputs, tied),
+        placeholders=read_placeholders(exported, subject.inputs, tied, subject.memory),
         tied=tied,
         modules=frozenset(
             own_path(path) for path, _ in program.named_modules(remove_duplicate=False)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from autoplan.errors import UnsupportedModelError
-from autoplan.trace.torch_private import FakeTensorMode, fake_like
+from autoplan.trace.torch_private import FakeTensorMode, fake_like, storage_id
 
 
 class FakeClones:
@@ -41,6 +41,11 @@ class FakeClones:
             casts = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
             cast = dtype if dtype and casts else tensor.dtype
             self._fakes[id(tensor)] = fake_like(tensor, mode, cast)
+
+    @property
+    def memory(self) -> dict[int, str]:
+        """Names of the original's parameters by the identity of their memory."""
+        return {storage_id(p): name for name, p in self._model.named_parameters()}
 
     def clone(self) -> nn.Module:
         """A new clone.

@@ -6,6 +6,7 @@ dead, and here the group goes by its first name in the model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg
 from autoplan.trace.inputs import Input
 from autoplan.trace.program import MODEL
-from autoplan.trace.torch_private import FakeTensor
+from autoplan.trace.torch_private import FakeTensor, storage_id
 
 LARGEST_CONSTANT = 4096
 
@@ -57,9 +58,17 @@ def merge_tied(program: ExportedProgram, tied: tuple[tuple[str, ...], ...]) -> N
 
 
 def read_placeholders(
-    program: ExportedProgram, inputs: tuple[Input, ...], tied: tuple[tuple[str, ...], ...]
+    program: ExportedProgram,
+    inputs: tuple[Input, ...],
+    tied: tuple[tuple[str, ...], ...],
+    parameters: Mapping[int, str],
 ) -> dict[str, Placeholder]:
-    """Placeholders by fx node name."""
+    """Placeholders by fx node name.
+
+    Args:
+        parameters: names of the given model's own parameters by the identity of their memory; a
+            constant of the program that is one of them came past the modules.
+    """
     first_name = {name: group[0] for group in tied for name in group}
     names = iter([given.name for given in inputs if given.is_tensor])
     found: dict[str, Placeholder] = {}
@@ -72,7 +81,9 @@ def read_placeholders(
         elif spec.kind is InputKind.BUFFER:
             found[name] = Placeholder(kind="buffer", target=target)
         else:
-            values = _values(target, program.constants[spec.target])  # pyright: ignore
+            constant: torch.Tensor = program.constants[spec.target]  # pyright: ignore
+            _refuse_trained(constant, parameters)
+            values = _values(target, constant)
             found[name] = Placeholder(kind="constant", target=target, values=values)
     return found
 
@@ -90,11 +101,24 @@ def _targets(program: ExportedProgram) -> dict[str, str]:
     }
 
 
+def _refuse_trained(constant: torch.Tensor, parameters: Mapping[int, str]) -> None:
+    """Refuses constants whose gradients the program would lose."""
+    if isinstance(constant, FakeTensor):
+        return
+    name = parameters.get(storage_id(constant))
+    if name is None and not constant.requires_grad:
+        return
+    raise UnsupportedModelError(
+        f"the forward reads {name or 'a tensor that is trained'} otherwise than from its module, "
+        "as from a closure or a global, so it would not be trained; read it as an attribute"
+    )
+
+
 def _values(target: str, tensor: torch.Tensor) -> tuple[Arg, ...]:
     if isinstance(tensor, FakeTensor):
         raise UnsupportedModelError(
-            "the forward takes a tensor out of what can be traced, as .data and "
-            "torch.autograd.grad do; use detach()"
+            "the forward takes a tensor out of what can be traced, as .data and torch.autograd.grad "
+            "do, or reads parameters from a list; use detach(), or nn.ParameterList"
         )
     if tensor.numel() > LARGEST_CONSTANT or tensor.device.type == "meta":
         raise UnsupportedModelError(

@@ -90,6 +90,31 @@ def test_refused_by_name_in_one_line(message):
     assert random.getstate() == state
 
 
+TRAINED = torch.ones(4, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("at", "read"),
+    [
+        ("linear.weight", lambda weight: lambda m, y: y + weight.sum()),
+        ("linear.bias", lambda bias: lambda m, y: y * bias),
+        ("a tensor that is trained", lambda _: lambda m, y: y * TRAINED),
+    ],
+)
+def test_what_is_trained_is_never_taken_for_a_constant(at, read):
+    """A closure keeps the given model's own parameter, whose gradient the program would lose."""
+    model = Model(None)
+    model.function = read(model.get_parameter(at) if "." in at else None)
+    with pytest.raises(UnsupportedModelError, match=f"reads {at} otherwise than from its module"):
+        capture(model, (torch.randn(4, 4),))
+
+
+def test_constants_that_are_not_trained_are_read():
+    constant = torch.tensor([2.0])
+    graph = capture(Model(lambda m, y: y * constant), (torch.randn(4, 4),))
+    assert [node.kind for node in graph.nodes if node.kind == "constant"] == ["constant"]
+
+
 @pytest.mark.parametrize("function", [_branch, _fails, _one_more])
 def test_the_users_source_line_is_named(function):
     with pytest.raises(UnsupportedModelError, match=r"tests/unit/test_trace_errors\.py:\d+"):
