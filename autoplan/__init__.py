@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autoplan.api import compile, load_plan, plan, print_report, save_plan
+    from autoplan.api import compile, explain, load_plan, plan, print_report, save_plan
     from autoplan.errors import (
         AutoplanError,
         CheckpointError,
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ProfileError,
         UnsupportedModelError,
     )
+    from autoplan.explanation import Explanation
     from autoplan.plan import Plan
     from autoplan.runtime.module import ParallelModule
 
@@ -28,6 +29,7 @@ del globals()["plan"]
 
 _HOMES = {
     "compile": "api",
+    "explain": "api",
     "load_plan": "api",
     "plan": "api",
     "print_report": "api",
@@ -38,6 +40,7 @@ _HOMES = {
     "PlanError": "errors",
     "ProfileError": "errors",
     "UnsupportedModelError": "errors",
+    "Explanation": "explanation",
     "Plan": "plan",
     "ParallelModule": "runtime.module",
 }
@@ -45,6 +48,7 @@ _HOMES = {
 __all__ = [
     "AutoplanError",
     "CheckpointError",
+    "Explanation",
     "InfeasibleError",
     "ParallelModule",
     "Plan",
@@ -52,6 +56,7 @@ __all__ = [
     "ProfileError",
     "UnsupportedModelError",
     "compile",
+    "explain",
     "load_plan",
     "plan",
     "print_report",

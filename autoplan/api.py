@@ -19,6 +19,7 @@ from autoplan.plan import Plan
 if TYPE_CHECKING:
     from torch import nn
 
+    from autoplan.explanation import Explanation
     from autoplan.runtime.module import ParallelModule
     from autoplan.trace.graph import OpGraph
     from autoplan.zoo import ModelUnderPlan
@@ -158,6 +159,47 @@ def compile(
     return parallelize(case.model, graph, decided)
 
 
+def explain(
+    plan: Plan | str | Path,
+    model: nn.Module | str | None = None,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    why_not: GivenPins = None,
+    loss_fn: Callable[..., Any] | None = None,
+    batch_dims: Mapping[str, int | None] | None = None,
+    progress: Progress | None = None,
+) -> Explanation:
+    """Why a plan won, whether memory binds and what more of it is worth, by planning again.
+
+    Args:
+        plan: a plan, or the path of a plan file.
+        model: the model that the plan is for; may be left out for a zoo model or a config.json,
+            which the plan names. A factory is called only when it is named here.
+        example_inputs, loss_fn, batch_dims: as for ``autoplan.plan``.
+        why_not: pins to compare the plan with, instead: ``{"tp": 8}``.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        PlanError: a bad pin, a plan of another model, or a profile that changed since.
+    """
+    from autoplan.search.what_if import explain_plan
+
+    decided = plan if isinstance(plan, Plan) else load_plan(plan)
+    pins = request.make_pins(why_not) if why_not else None
+    job, tell = decided.job, progress or _tell_nobody
+    cluster = request.load_cluster(job.cluster)
+    if cluster.digest != decided.profile_digest:
+        raise PlanError(f"the profile {job.cluster} changed since the plan was made; plan again")
+    tell(0.0, f"loading {job.model.name}")
+    case = _load(subject.named(job.model) if model is None else model, job.model,
+                 example_inputs, loss_fn)  # fmt: skip
+    tell(_TRACING, f"tracing {job.model.name}")
+    graph = _capture(case, job, batch_dims)
+    if graph.fingerprint != decided.fingerprint:
+        raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
+    return explain_plan(graph, decided, cluster, pins, _second_half(tell))
+
+
 def print_report(plan: Plan) -> None:
     """Prints what was decided, why, and what it is predicted to cost."""
     from autoplan.report.text import print_report
@@ -203,11 +245,14 @@ def _capture(
 def _search(graph: OpGraph, job: Job, tell: Progress) -> Plan:
     from autoplan.search.planner import plan_job
 
-    def searching(fraction: float, what: str) -> None:
-        tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
-
-    found = plan_job(graph, job, request.load_cluster(job.cluster), progress=searching)
+    cluster = request.load_cluster(job.cluster)
+    found = plan_job(graph, job, cluster, progress=_second_half(tell))
     return replace(found, warnings=tuple(_obstacles(graph, found)))
+
+
+def _second_half(tell: Progress) -> Progress:
+    """Progress of what follows tracing."""
+    return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
 
 
 def _obstacles(graph: OpGraph, plan: Plan) -> Iterator[str]:

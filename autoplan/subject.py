@@ -41,6 +41,25 @@ def describe(model: nn.Module | str, seq_len: int | None, inputs: Shapes | None)
     return ModelSource(kind="object", name=type(model).__name__)
 
 
+def named(source: ModelSource) -> str:
+    """The name by which a plan's model can be built again without being asked for by name.
+
+    Raises:
+        PlanError: the model is the user's own code or object, which the caller must give.
+    """
+    if source.kind == "factory":
+        raise PlanError(
+            f"the plan is for {source.name}, code that is run only when you name it: "
+            f"give --model {source.name}, or model= from Python"
+        )
+    if source.kind == "object":
+        raise PlanError(
+            f"the plan is for the module {source.name}, made in Python: use autoplan.explain(plan, "
+            "model, example_inputs) there"
+        )
+    return source.name
+
+
 def load(source: ModelSource) -> ModelUnderPlan:
     """Builds the model that a source names; factories run here.
 

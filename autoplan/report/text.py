@@ -23,9 +23,9 @@ from autoplan.report.versus import versus
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
-_PIPE_WIDTH = 100
+PIPE_WIDTH = 100
 _LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
-_MEMORY_NAMES = {
+MEMORY_NAMES = {
     "parameters": "parameters",
     "master_weights": "fp32 master weights",
     "gradients": "gradients",
@@ -41,7 +41,7 @@ _MEMORY_NAMES = {
 def print_report(plan: Plan, console: Console | None = None) -> None:
     """Prints the whole report, on stdout by default, 100 columns wide where that is no terminal."""
     if console is None:
-        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+        console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     cluster = _installed_profile(plan)
     console.print(_verdict(plan, cluster))
     _section(console, "Assumptions", _assumptions(plan, cluster))
@@ -165,7 +165,7 @@ def _memory(plan: Plan) -> RenderableType:
     limit = plan.estimate.memory_limit_bytes
     rows = [
         (name, units.nbytes(value), value / limit)
-        for field, name in _MEMORY_NAMES.items()
+        for field, name in MEMORY_NAMES.items()
         if (value := getattr(fullest, field)) > 0
     ]
     total = ("total", units.nbytes(fullest.total), fullest.total / limit)

@@ -18,7 +18,7 @@ _ZERO = {
     3: "weights, gradients and optimizer state are split over dp; weights are gathered for every"
     " use and freed after it",
 }
-_COMPONENTS = {
+COMPONENTS = {
     "compute_s": "compute",
     "exposed_comm_s": "exposed communication",
     "bubble_s": "pipeline bubble",
@@ -76,7 +76,7 @@ def recompute_share(plan: Plan) -> str:
 
 def time_parts(estimate: Estimate) -> list[tuple[str, float]]:
     """The parts that add up to ``step_s``, largest first, without those that are zero."""
-    parts = [(name, getattr(estimate, field)) for field, name in _COMPONENTS.items()]
+    parts = [(name, getattr(estimate, field)) for field, name in COMPONENTS.items()]
     return sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])
 
 

@@ -90,7 +90,7 @@ def _variant(plan: Plan) -> Variant:
 def _memory(pricing: Pricing, best: Plan, tell: Tell) -> Memory:
     """What memory is worth: solves with more of it, until it is worth nothing."""
     tell(0.5, "planning with unlimited memory")
-    unlimited = _variant(_solved(pricing, _with_memory(pricing.job, _UNLIMITED_BYTES)))
+    unlimited = _unlimited(pricing, pricing.job)
     least_s, best_s = unlimited.estimate.step_s, best.estimate.step_s
     binds = least_s < best_s * (1 - TOLERANCE)
     more: list[MoreMemory] = []
@@ -119,6 +119,13 @@ def _with_memory(job: Job, nbytes: int) -> Job:
     return replace(job, memory_limit_bytes=nbytes, memory_margin=0.0)
 
 
+def _unlimited(pricing: Pricing, job: Job) -> Variant:
+    """The best plan if memory were no matter, beside the limit that there is."""
+    found = _variant(_solved(pricing, _with_memory(job, _UNLIMITED_BYTES)))
+    estimate = replace(found.estimate, memory_limit_bytes=pricing.limit_bytes)
+    return replace(found, estimate=estimate)
+
+
 def _solved(pricing: Pricing, job: Job) -> Plan:
     return plan_priced(pricing.for_job(job), with_alternatives=False)
 
@@ -135,7 +142,7 @@ def _why_not(pricing: Pricing, base: Variant, pins: Pins) -> WhyNot:
         found = _variant(_solved(pricing, job))
         verdict = _compared(found.estimate.step_s, base.estimate.step_s)
     except InfeasibleError as error:
-        found = _variant(_solved(pricing, _with_memory(job, _UNLIMITED_BYTES)))
+        found = _unlimited(pricing, job)
         verdict, reason = "does not fit", str(error)
     except PlanError as error:
         return WhyNot(

@@ -108,6 +108,8 @@ def test_why_not_what_does_not_fit() -> None:
     assert answer.plan is not None
     free = plan_job(GRAPH, asked, small_cluster())
     assert answer.plan.estimate.stages == free.estimate.stages
+    limit = answer.plan.estimate.memory_limit_bytes
+    assert plan.estimate.memory_limit_bytes == limit < answer.plan.estimate.peak_memory_bytes
     assert answer.memory_difference_bytes["activations"] > 0
 
 
