@@ -1,8 +1,8 @@
 """Takes out of an exported graph what has no effect, and refuses what autoplan cannot run.
 
 Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout that do nothing
-and dead nodes. Refused by name: in-place operators, buffers updated by the forward, sizes that
-depend on data, and operators that are no plain tensor functions.
+and dead nodes. Refused by name: operators that stay in place (``inplace``), buffers updated by the
+forward, sizes that depend on data, and operators that are no plain tensor functions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from autoplan.trace.flatten import inline_regions
+from autoplan.trace.inplace import write_out_of_place
 from autoplan.trace.refusals import refused
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
@@ -29,6 +30,7 @@ def clean(module: fx.GraphModule) -> None:
         UnsupportedModelError: naming the operator and the source line.
     """
     graph = module.graph
+    write_out_of_place(graph)
     inline_regions(module, graph)
     for node in list(graph.nodes):
         if node.op != "call_function":

@@ -195,6 +195,7 @@ CALLS = {
     "aten._unsafe_view.default": view,
     "aten.flatten.using_ints": flatten,
     "aten.unflatten.int": unflatten,
+    "aten.broadcast_to.default": expand,
     "aten.unsqueeze.default": unsqueeze,
     "aten.squeeze.default": squeeze,
     "aten.squeeze.dim": squeeze,

@@ -135,8 +135,8 @@ CALLS = {
     **_all(binary_or_scalar, "add.Tensor sub.Tensor mul.Tensor div.Tensor"),
     **_all(
         binary,
-        """eq.Tensor ge.Tensor gt.Tensor le.Tensor lt.Tensor maximum.default
-        minimum.default ne.Tensor rsub.Tensor""",
+        """eq.Tensor ge.Tensor gt.Tensor le.Tensor lt.Tensor max.other maximum.default
+        min.other minimum.default ne.Tensor rsub.Tensor""",
     ),
     **_all(
         binary_bools,

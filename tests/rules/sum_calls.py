@@ -131,6 +131,20 @@ def index_select(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*shape), dim, draw.integers(shape[dim], draw.size()))
 
 
+def index(draw: Draw, target: str) -> Example:
+    shape = draw.shape(1, 4)
+    rows = draw.dim(shape) % len(shape)
+    picked = draw.of(
+        draw.integers(shape[rows], draw.size()),
+        draw.integers(shape[rows], draw.size(), 2),
+        draw.bools(shape[rows]),
+    )
+    indices = [None] * rows + [picked]
+    if draw.of(False, False, True):
+        indices += [draw.integers(size, 1) for size in shape[rows + 1 : rows + 2]]
+    return draw.call(target, draw.floats(*shape), indices)
+
+
 def reduce_all(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*draw.shape()))
 
@@ -247,6 +261,7 @@ CALLS = {
     "aten.scaled_dot_product_attention.default": attention,
     "aten.embedding.default": embedding,
     "aten.gather.default": gather,
+    "aten.index.Tensor": index,
     "aten.index_select.default": index_select,
     **_all(
         reduce_all,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from autoplan.sharding.equation import Equation, LocalOp
 from autoplan.sharding.rules.base import Call, letters, names, sizes
 
+_NUMBERS = ("int64", "int32")
+
 
 def _embedding(call: Call) -> Equation:
     """Gradients scaled by how often an index occurs in the call forbid splitting the indices."""
@@ -47,8 +49,12 @@ def _gather(call: Call) -> Equation:
 
 
 def _index_select(call: Call) -> Equation:
+    return _selected(call, call.dim(1))
+
+
+def _selected(call: Call, at: int) -> Equation:
+    """The rows of dim ``at`` that the second operand, of one dim or none, numbers."""
     table, index = call.shapes
-    at = call.dim(1)
     rows = letters(table)
     count: tuple[str, ...] = ("i",) if index else ()
     return Equation(
@@ -58,6 +64,15 @@ def _index_select(call: Call) -> Equation:
         whole=frozenset({"v"}),
         linear=(frozenset({0}),),
     )
+
+
+def _index(call: Call) -> Equation | None:
+    """One list of numbers, along one dim; with several, or a mask, all ranks do the whole."""
+    indices = call.shapes[1:]
+    if len(indices) != 1 or len(indices[0]) != 1 or call.inputs[1].dtype not in _NUMBERS:
+        return None
+    at = next(dim for dim, index in enumerate(call.argument(1, "indices")) if index is not None)
+    return _selected(call, at)
 
 
 def _one_hot(call: Call) -> Equation:
@@ -74,5 +89,6 @@ RULES = {
     "aten.embedding.default": _embedding,
     "aten.one_hot.default": _one_hot,
     "aten.gather.default": _gather,
+    "aten.index.Tensor": _index,
     "aten.index_select.default": _index_select,
 }

@@ -79,12 +79,12 @@ _NONLINEAR = """
     hardswish.default hardtanh.default isinf.default isnan.default le.Scalar le.Tensor
     leaky_relu.default log.default log1p.default log_sigmoid.default logical_and.default
     logical_not.default logical_or.default lt.Scalar lt.Tensor masked_fill.Scalar
-    masked_fill.Tensor maximum.default minimum.default mish.default ne.Scalar ne.Tensor
-    ones_like.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default
-    relu.default relu6.default remainder.Scalar round.default rsqrt.default rsub.Scalar
-    rsub.Tensor sigmoid.default sign.default silu.default sin.default softplus.default
-    sqrt.default square.default sub.Scalar tanh.default where.ScalarOther where.ScalarSelf
-    where.self zeros_like.default
+    masked_fill.Tensor max.other maximum.default min.other minimum.default mish.default
+    ne.Scalar ne.Tensor ones_like.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
+    reciprocal.default relu.default relu6.default remainder.Scalar round.default rsqrt.default
+    rsub.Scalar rsub.Tensor sigmoid.default sign.default silu.default sin.default
+    softplus.default sqrt.default square.default sub.Scalar tanh.default where.ScalarOther
+    where.ScalarSelf where.self zeros_like.default
 """
 _LINEAR = "alias.default clone.default contiguous.default detach.default neg.default"
 _CASTS = "to.dtype to.dtype_layout to.device _to_copy.default"

@@ -144,6 +144,7 @@ RULES = {
     "aten.numpy_T.default": _reverse,
     "aten.mT.default": _matrix_transpose,
     "aten.expand.default": _expand,
+    "aten.broadcast_to.default": _expand,
     "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.repeat.default": _repeat,
     "aten.repeat_interleave.self_int": _repeat_interleave,
