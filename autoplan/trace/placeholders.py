@@ -117,8 +117,9 @@ def _refuse_trained(constant: torch.Tensor, parameters: Mapping[int, str]) -> No
 def _values(target: str, tensor: torch.Tensor) -> tuple[Arg, ...]:
     if isinstance(tensor, FakeTensor):
         raise UnsupportedModelError(
-            "the forward takes a tensor out of what can be traced, as .data and torch.autograd.grad "
-            "do, or reads parameters from a list; use detach(), or nn.ParameterList"
+            "the forward takes a tensor out of what can be traced, as .data and "
+            "torch.autograd.grad do, or reads parameters from a list; use detach(), or "
+            "nn.ParameterList"
         )
     if tensor.numel() > LARGEST_CONSTANT or tensor.device.type == "meta":
         raise UnsupportedModelError(

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from autoplan.trace.hidden import HIDDEN, hide
 from autoplan.trace.plain_values import has_tensor, same
 
 LEAST_MEMBERS = 4
 LEAST_MODULES = 3
-HIDDEN = "_autoplan_hidden"
 CORE_ATTRIBUTES = frozenset(nn.Module().__dict__)
 _HOOKS = [
     name
@@ -166,7 +166,5 @@ def _hide_varying(group: Group) -> bool:
                 varying.append((position, name))
     for position, name in varying:
         for column in columns:
-            values = column[position].__dict__
-            if name in values:
-                values.setdefault(HIDDEN, {})[name] = values.pop(name)
+            hide(column[position], name)
     return True

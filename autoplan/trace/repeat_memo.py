@@ -11,7 +11,8 @@ becomes one ``autoplan::block`` node. A call reuses a traced one only if
    numbers, outputs that are no tensors.
 
 The last member of every group is traced as well, as a witness that ``regions`` compares with the
-first. Not seen is control flow through ``self.__dict__`` or through objects outside the block.
+first. Not seen is control flow through loops over ``self.__dict__`` or through objects outside the
+block.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ import torch
 from torch import nn
 
 from autoplan.trace.block_calls import BlockCall, Result, Surroundings, read_call, read_result
+from autoplan.trace.hidden import HIDDEN, reveal
 from autoplan.trace.plain_values import same
 from autoplan.trace.repeat_errors import CannotFoldError
-from autoplan.trace.repeat_groups import HIDDEN, find_groups, stored_tensors
+from autoplan.trace.repeat_groups import find_groups, stored_tensors
 from autoplan.trace.repeat_ops import BLOCK, MARK, describe
 from autoplan.trace.torch_private import module_getattr, plain_tensor_access
 from autoplan.trace.withheld import WithheldParameters
@@ -72,6 +74,7 @@ class BlockMemo:
 
     def __init__(self, root: nn.Module, banned: Collection[str], in_full: Collection[str]):
         self.traced: dict[str, TracedBlock] = {}
+        self._root = root
         self._known: dict[tuple, list[_Known]] = defaultdict(list)
         self._recording: _Recording | None = None
         self._state = _dispatch_state()
@@ -85,9 +88,12 @@ class BlockMemo:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Sees reads of hidden attributes, and withholds parameters."""
-        with self.withheld.active(), module_getattr(self._seeing):
-            yield
+        """Sees reads of hidden attributes, and withholds parameters; gives both back at the end."""
+        try:
+            with self.withheld.active(), module_getattr(self._seeing):
+                yield
+        finally:
+            reveal(self._root)
 
     def _seeing(self, original: Callable[..., Any]) -> Callable[[nn.Module, str], Any]:
         def getter(module: nn.Module, name: str) -> Any:

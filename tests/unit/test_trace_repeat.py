@@ -38,6 +38,10 @@ class Layer(nn.Module):
         h = self.dropout(self.down(self.activation(self.up(self.norm(x)))))
         if self.mode == "control" and self.index % 3 == 0:
             h = torch.tanh(h)
+        if self.mode == "own dict":
+            h = h / (vars(self)["index"] + 1 if "index" in self.__dict__ else 7)
+        if self.mode == "own get":
+            h = h * vars(self).get("index", 7)
         if self.mode == "scale":
             h = h / (self.index + 1)
         if self.mode == "collects":
@@ -116,7 +120,7 @@ class Chain(nn.Module):
 MODES = [
     "plain", "tied", "dropout", "hook", "eval", "frozen", "control", "scale", "collects", "writes",
     "mutates", "captures", "constant", "tensor", "flag", "no_grad", "repeats", "two results",
-    "detaches", "outer residual", "batch mean", "partial",
+    "detaches", "outer residual", "batch mean", "partial", "own dict", "own get",
 ]  # fmt: skip
 
 

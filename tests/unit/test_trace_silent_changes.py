@@ -74,6 +74,24 @@ def test_refused_by_name_in_one_line(message):
     assert "\n" not in str(caught.value)
 
 
+class Numbered(nn.Module):
+    """A block that knows its number, so that it is like its neighbours but for that."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number, self.norm, self.linear = number, nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(self.norm(x)) * (self.number + 1)
+
+
+def test_counting_beside_numbered_blocks_is_refused():
+    model = Model(lambda m, y: _counted(m, m.blocks(y)))
+    model.blocks = nn.Sequential(*map(Numbered, range(6)))
+    with pytest.raises(UnsupportedModelError, match="changes its attribute 'calls'"):
+        capture(model, (torch.randn(4, 4),))
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_hooks_on_the_gradients_of_parameters_are_refused(after):
     model = Model(lambda _, y: y)
