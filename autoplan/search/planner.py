@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from autoplan.job import Job
+from autoplan.job import Job, Pins
 from autoplan.plan import Alternative, MeshPlan, Plan, SearchRecord
 from autoplan.search.best_first import BestFirst, Outcome
 from autoplan.search.best_first import Progress as BoundProgress
@@ -89,6 +89,12 @@ def plan_priced(
     )
 
 
+def _space(job: Job) -> str:
+    """The space that the bound holds for."""
+    is_free = job.pins == Pins() and not job.placements
+    return SPACE if is_free else f"{SPACE}; of these, what the pins and placements given allow"
+
+
 def _told(progress: Progress | None) -> BoundProgress | None:
     """The caller's progress in the terms of the search."""
     if progress is None:
@@ -148,7 +154,7 @@ def _plan(
             gap=1 - bound_s / estimate.step_s,
             lower_bound_s=bound_s,
             candidates=candidates,
-            space=SPACE,
+            space=_space(pricing.job),
         ),
         alternatives=alternatives,
         profile_digest=pricing.cluster.digest,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoplan.errors import PlanError
 from autoplan.job import Job, Pins
@@ -77,6 +80,41 @@ def test_the_best_under_the_override(glob: str, placement: str) -> None:
     rest = {"inp.weight"} if glob != "inp.*" else {f"layers.{n}.weight" for n in range(3)}
     held = stored(plan, CHAIN)
     assert {held[name] for name in set(held) - rest} == {placement}
+
+
+@pytest.mark.parametrize("share", [2.0, 0.6])
+def test_what_the_free_search_chose_may_be_said(share: float) -> None:
+    """The placements of the best plan with tp=2, given as overrides, change nothing."""
+    graph, asked = gated_mlp(4, width=128, hidden=512, tokens=512), job(batch=16, tp=2)
+    peak = plan_job(graph, asked, small_cluster()).estimate.peak_memory_bytes
+    cluster = small_cluster(int(peak * share) + 8 * PAGE_BYTES)
+    free = plan_job(graph, asked, cluster)
+    said = {
+        f"{name}" if region.kind == "" else f"layers.*.{name}": placement
+        for region in free.regions
+        for name, placement in region.parameters.items()
+    }
+    plan = plan_job(graph, overridden(asked, **said), cluster)
+    assert plan.estimate.step_s == pytest.approx(free.estimate.step_s, rel=2.1e-3)
+    assert stored(plan, graph) == stored(free, graph)
+    assert "of these, what the pins and placements given allow" in plan.search.space
+
+
+@settings(deadline=None, max_examples=10)
+@given(data=st.data())
+def test_an_override_holds_and_never_gains(data: st.DataObject) -> None:
+    graph = two_kinds(2, width=64, tokens=512)
+    names = ("inp.weight", "enc.*", "dec.*")
+    taken = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    kinds = st.sampled_from(["Replicate()", "Shard(0)", "Shard(1)"])
+    said = {glob: data.draw(kinds) for glob in taken}
+    pins = {"tp": 2, "zero": data.draw(st.sampled_from([0, 1, 3]))}
+    free = plan_job(graph, job(**pins), small_cluster())
+    plan = plan_job(graph, overridden(job(**pins), **said), small_cluster())
+    assert plan.estimate.step_s >= free.search.lower_bound_s * (1 - 1e-9)
+    for name, placement in stored(plan, graph).items():
+        for glob, wanted in said.items():
+            assert placement == wanted or not fnmatchcase(name, glob)
 
 
 def test_a_shard_leaves_no_mesh_without_tp() -> None:
