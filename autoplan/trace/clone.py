@@ -27,7 +27,7 @@ class FakeClones:
         dtype: floating parameters are cast to it, buffers keep theirs; None casts nothing.
 
     Raises:
-        UnsupportedModelError: uninitialised (lazy) parameters.
+        UnsupportedModelError: uninitialised (lazy) parameters, or parameters without elements.
     """
 
     def __init__(self, model: nn.Module, mode: FakeTensorMode, dtype: torch.dtype | None):
@@ -37,6 +37,11 @@ class FakeClones:
             if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
                 raise UnsupportedModelError(
                     f"{name} is not initialised yet; run the model once before planning it"
+                )
+            if isinstance(tensor, nn.Parameter) and not tensor.numel():
+                raise UnsupportedModelError(
+                    f"{name} is a parameter without elements, which PyTorch cannot train sharded; "
+                    "leave it out or make it a buffer"
                 )
             casts = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
             cast = dtype if dtype and casts else tensor.dtype

@@ -189,6 +189,13 @@ def test_lazy_and_uncopyable_models():
         capture(model, (torch.ones(2, 8), torch.ones(2, 8)), loss_fn=_mse)
 
 
+def test_parameters_without_elements_are_refused():
+    model = Model(lambda m, y: y + m.empty.sum())
+    model.empty = nn.Parameter(torch.empty(0, 4))
+    with pytest.raises(UnsupportedModelError, match="empty is a parameter without elements"):
+        capture(model, (torch.randn(4, 4),))
+
+
 def test_dtypes_without_a_size_are_refused():
     with pytest.raises(UnsupportedModelError, match="dtype complex64 is not supported"):
         capture(Model(lambda m, y: torch.fft.fft(y).abs()), (torch.randn(4, 4),))
