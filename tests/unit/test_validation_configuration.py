@@ -15,6 +15,7 @@ from autoplan.validation.predict import predictions_of
 from autoplan.validation.published.rows import IncompleteRowError, MeasuredRow, read_rows
 from autoplan.validation.setups.configuration import configuration_of
 from autoplan.validation.setups.frameworks import usage_of
+from autoplan.validation.setups.precisions import eight_bit, named_dtypes
 from autoplan.validation.setups.setup import Setup
 from tests.unit.measured_rows import COMPLETE, csv_text, row_of
 
@@ -414,3 +415,19 @@ def _check(setup: Setup) -> None:
     assert min(setup.microbatch, setup.microbatches, setup.gpus_per_node) >= 1
     assert setup.model.heads % setup.tp == 0
     assert setup.pp * setup.virtual_stages <= setup.model.layers
+
+
+@pytest.mark.parametrize(
+    ("precision", "first"),
+    [
+        ("mxfp8", "float8_e4m3fn"),
+        ("bf16 (fp8 off)", "bfloat16"),
+        ("no fp8, bf16", "bfloat16"),
+        ("bf16 params/compute, fp32 master+reduce", "bfloat16"),
+        ("float8 linear (tensorwise) + bf16", "float8_e4m3fn"),
+        ("tf32", None),
+    ],
+)
+def test_the_precision_named_first_counts(precision: str, first: str | None) -> None:
+    assert named_dtypes(precision)[0] == first
+    assert eight_bit(precision) == (first == "float8_e4m3fn")

@@ -25,6 +25,7 @@ from autoplan.validation.setups.framework_features import (
     PYTORCH,
     TORCHTITAN,
 )
+from autoplan.validation.setups.precisions import eight_bit
 from autoplan.validation.setups.setup import AttentionKernel, Framework, Recompute
 
 
@@ -72,7 +73,7 @@ def usage_of(row: MeasuredRow) -> Usage:
 def _megatron_lm(row: MeasuredRow) -> Usage:
     """One of three ages of Megatron-LM, by the source's year, the model, precision and device."""
     text = f"{row.framework} {row.source} {row.set}".lower()
-    newer = row.arch.lower() in ("llama", "moe") or _eight_bit(row)
+    newer = row.arch.lower() in ("llama", "moe") or eight_bit(row.precision)
     if newer or re.search(r"core|h100|h200|b200|b300", f"{text} {row.gpu.lower()}"):
         return _megatron_core(row)
     if _of_2021(row):
@@ -83,11 +84,13 @@ def _megatron_lm(row: MeasuredRow) -> Usage:
 
 def _megatron_core(row: MeasuredRow) -> Usage:
     features = MEGATRON_CORE
-    if _eight_bit(row):
+    if eight_bit(row.precision):
         features = replace(
             features, gradient_bytes=2, reduced_bytes=2, gathered_bytes=1, loss="fused"
         )
-    overlaps = _eight_bit(row) or re.search(r"tp.?comm", f"{row.framework} {row.notes}".lower())
+    overlaps = eight_bit(row.precision) or re.search(
+        r"tp.?comm", f"{row.framework} {row.notes}".lower()
+    )
     return replace(
         _MEGATRON_USAGE,
         framework=replace(features, overlaps_tensor_parallel=bool(overlaps)),
@@ -185,10 +188,6 @@ def _pytorch(row: MeasuredRow) -> Usage:
         zero=3 if sharded else 0,
         interleaves=True,
     )
-
-
-def _eight_bit(row: MeasuredRow) -> bool:
-    return bool(re.search(r"(?<![a-z])(fp8|float8)", row.precision.lower()))
 
 
 _BUILDERS: tuple[tuple[str, Callable[[MeasuredRow], Usage]], ...] = (

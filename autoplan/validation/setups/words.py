@@ -7,18 +7,12 @@ import re
 from autoplan.validation.published.numbers import says_nothing
 from autoplan.validation.published.rows import IncompleteRowError, MeasuredRow
 from autoplan.validation.setups.frameworks import Usage
+from autoplan.validation.setups.precisions import named_dtypes
 from autoplan.validation.setups.setup import AttentionKernel, Recompute, Tuning
 from hardware_profiles.spec import DeviceSpec
 
 # SQuAD's and Dolly's samples, which people pack for fine-tuning, have a few hundred tokens.
 PACKED_TOKENS = 512
-_DTYPES = (
-    (r"fp8|float8|8.?bit float", "float8_e4m3fn"),
-    (r"bf16|bfloat16", "bfloat16"),
-    (r"fp16|float16|half", "float16"),
-    (r"tf32|fp32|float32", None),
-)
-_HIDDEN_FROM_COMPUTE = re.compile(r"(fp32|float32)\s*(master|reduce|\+|grad)[\w+ ]*")
 _SOME_LAYERS = re.compile(
     r"\b(of|partial|first|last|half|some|except)\b"
     r"|(?<!all )\b\d+\s*(%|layers?\b|blocks?\b|stages?\b)"
@@ -68,21 +62,16 @@ def dtype_of(row: MeasuredRow, device: DeviceSpec, assumed: list[str]) -> str:
     Raises:
         IncompleteRowError: a precision that the device does not have, or activations of four bytes.
     """
-    words = _HIDDEN_FROM_COMPUTE.sub("", row.precision.lower())
-    if says_nothing(words):
+    if says_nothing(row.precision):
         assumed.append("precision: bf16")
         return "bfloat16"
-    found = [
-        (match.start(), dtype)
-        for pattern, dtype in _DTYPES
-        if (match := re.search(pattern, words)) is not None
-    ]
-    dtype = min(found, default=(0, None), key=lambda each: each[0])[1]
-    if dtype is None:
+    named = named_dtypes(row.precision)
+    if not named or named[0] is None:
         raise IncompleteRowError(f"precision {row.precision!r} is not priced")
+    dtype = named[0]
     if dtype not in device.peak_flops:
         raise IncompleteRowError(f"precision {row.precision!r}: {device.name} has no {dtype}")
-    if "/" in words and len(found) > 1:
+    if "/" in row.precision and len(named) > 1:
         assumed.append(f"precision: {dtype} of {row.precision}")
     return dtype
 
@@ -100,7 +89,11 @@ def attention_of(row: MeasuredRow, usage: Usage) -> AttentionKernel:
 def attention_generation_of(row: MeasuredRow, usage: Usage) -> int:
     """Generation of the fused attention kernel: as the row's words name it, or the framework's."""
     words = row.attn_impl.lower()
-    for pattern, named in ((r"fa3|attention.?3|cudnn", 3), (r"fa2|attention.?2|v2", 2)):
+    for pattern, named in (
+        (r"fa3|attention.?3|cudnn", 3),
+        (r"fa2|attention.?2|v2", 2),
+        (r"fa1|attention.?1|v1", 1),
+    ):
         if re.search(pattern, words):
             return named
     return usage.framework.attention_generation
