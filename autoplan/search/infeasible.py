@@ -81,6 +81,8 @@ def _changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[_Change]:
     if job.memory_limit_bytes is not None:
         whole = replace(job, memory_limit_bytes=None)
         yield _Change(job=whole, words="without the memory limit it fits")
+    if job.placements:
+        yield _Change(job=replace(job, placements=()), words="without the placements it fits")
     for name in ("recompute", "zero", "microbatch", "tp", "dp"):
         value = getattr(job.pins, name)
         if value is not None:

@@ -95,8 +95,8 @@ def splitting_all(overrides: Overrides, degrees: tuple[int, ...]) -> tuple[int, 
     what = f"placement {first.glob}={first.placement!r}"
     if largest == 1:
         raise PlanError(
-            f"{what} splits {first.name} over tp, which can only be 1 here; use Replicate(), or "
-            "more GPUs and pins that leave tp open"
+            f"{what} splits {first.name} over tp, which can only be 1 with these GPUs, pins and "
+            "sizes of the model; use Replicate()"
         )
     assert isinstance(first.placement, Shard)
     size = first.shape[first.placement.dim]

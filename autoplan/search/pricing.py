@@ -46,16 +46,13 @@ class Pricing:
         self._candidates: dict[Candidate, CandidateCosts] = {}
 
     def for_job(self, job: Job) -> Pricing:
-        """The cost model of another job on the same devices; shares what does not depend on it.
-
-        Its placements must be the same.
-        """
-        assert job.placements == self.job.placements
+        """The cost model of another job on the same devices; shares what does not depend on it."""
         other = Pricing(self.graph, job, self.cluster)
-        if job.gpus_per_node == self.job.gpus_per_node:
-            other._microbatches = self._microbatches
         other._rules, other._strategies = self._rules, self._strategies
-        other._spaces = self._spaces
+        if job.placements == self.job.placements:
+            other._spaces = self._spaces
+            if job.gpus_per_node == self.job.gpus_per_node:
+                other._microbatches = self._microbatches
         return other
 
     def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:

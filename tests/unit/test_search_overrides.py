@@ -155,9 +155,9 @@ def test_globs_that_agree_may_meet() -> None:
         ({}, {"layers.0.up.*": "Shard(0)"}, "takes layers.0.up.weight but not layers.1.up.weight"),
         ({}, {"layers.0.up.*": "Shard(0)"}, "match all of them, as layers.*.up.weight does"),
         ({"tp": 2}, {"*up.*": "Shard(0)", "*.weight": "Replicate()"}, "contradict each other"),
-        ({"gpus": 1}, {"*": "Shard(0)"}, "tp, which can only be 1 here; use Replicate()"),
-        ({"tp": 1}, {"*": "Shard(0)"}, "tp, which can only be 1 here"),
-        ({"dp": 4}, {"*": "Shard(0)"}, "tp, which can only be 1 here"),
+        ({"gpus": 1}, {"*": "Shard(0)"}, "over tp, which can only be 1 with these GPUs, pins and"),
+        ({"tp": 1}, {"*": "Shard(0)"}, "sizes of the model; use Replicate()"),
+        ({"dp": 4}, {"*": "Shard(0)"}, "sizes of the model; use Replicate()"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_what_can(asked: dict, placements: dict, named: str) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+from autoplan import zoo
 from autoplan.errors import InfeasibleError
-from autoplan.job import Pins
+from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
 from autoplan.request import make_pins
 from autoplan.search.planner import plan_job
 from autoplan.search.problem import PAGE_BYTES
 from autoplan.search.rivals import pins_of
+from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
+from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.search_graphs import gated_mlp, job, small_cluster, two_kinds
 
@@ -53,3 +57,22 @@ def test_alternatives_and_the_plan_itself(name: str, memory: float) -> None:
     same = plan_job(graph, pinned, cluster)
     assert same.regions == plan.regions
     assert same.estimate == plan.estimate
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> OpGraph:
+    model = zoo.build("gpt2", 1024)
+    return capture(model.model, model.example_inputs, dtype=torch.bfloat16, global_batch=64)
+
+
+@pytest.mark.parametrize("limit_gib", [75, 8, 5])
+def test_alternatives_of_gpt2(gpt2: OpGraph, limit_gib: int) -> None:
+    """With plenty of memory, with too little for tp=2 to keep everything, and for DDP to fit."""
+    asked = Job(
+        model=ModelSource(kind="zoo", name="gpt2", seq_len=1024), cluster="dgx-h100", nodes=1,
+        gpus_per_node=8, global_batch=64, memory_limit_bytes=limit_gib * 2**30,
+    )  # fmt: skip
+    plan = plan_job(gpt2, asked, load("dgx-h100"))
+    assert plan.alternatives
+    assert all(other.fits for other in plan.alternatives) == (limit_gib > 5)
+    check_alternatives(plan, gpt2, load("dgx-h100"))

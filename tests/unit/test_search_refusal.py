@@ -56,6 +56,13 @@ def test_a_memory_limit_that_is_too_tight_is_named() -> None:
     assert "without the memory limit it fits" in text
 
 
+def test_placements_that_take_too_much_are_named() -> None:
+    asked = job(tp=4, zero=0, recompute="full", microbatch=1)
+    whole = replace(asked, placements=(("layers.*", "Replicate()"),))
+    cluster = small_cluster(smallest(asked) * 102 // 100)
+    assert "without the placements it fits" in refusal(whole, cluster)
+
+
 def test_more_nodes_are_proposed_when_they_fit() -> None:
     asked = job(gpus=2, batch=16)
     bigger = smallest(replace(asked, nodes=4, pins=Pins(zero=3, recompute="full", microbatch=1)))
