@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from autoplan.errors import PlanError
-from autoplan.zoo.causal_lm import causal_lm
+from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.subject import ModelUnderPlan
 
 LARGEST_FILE_BYTES = 1 << 20
-_PRECISION_FIELDS = ("dtype", "torch_dtype")
+_OF_A_RUN = ("dtype", "torch_dtype", "attn_implementation", "_attn_implementation")
 
 
 def from_config(path: str | Path, seq_len: int | None = None) -> ModelUnderPlan:
-    """Builds the causal LM of a ``config.json`` on the meta device, in train mode.
+    """Builds the model of a ``config.json`` for its task, on the meta device and in train mode.
 
     Args:
         path: the file.
-        seq_len: tokens per sample; None for the config's maximum, at most 8192.
+        seq_len: tokens per sample; None for the config's maximum, at most 8192, and for images.
 
     Raises:
-        PlanError: an unreadable or malformed file, an unknown architecture, a quantized model, or
-            a sequence the model cannot take.
+        PlanError: an unreadable or malformed file, an unknown architecture or task, a quantized
+            model, or a sequence the model cannot take.
     """
     fields = _read(Path(path))
     model_type = fields.pop("model_type", None)
@@ -34,9 +34,9 @@ def from_config(path: str | Path, seq_len: int | None = None) -> ModelUnderPlan:
         raise PlanError(f"{path} has no model_type; give the config.json of a transformers model")
     if fields.get("quantization_config"):
         raise PlanError(f"{path} is the config of a quantized model; give the unquantized one")
-    for name in _PRECISION_FIELDS:
+    for name in _OF_A_RUN:
         fields.pop(name, None)
-    return causal_lm(model_type, fields, seq_len, origin=str(path))
+    return pretrained(model_type, fields, seq_len, origin=str(path))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from autoplan.errors import PlanError
-from autoplan.zoo.causal_lm import one_line, token_inputs
+from autoplan.zoo.pretrained import one_line
 from autoplan.zoo.subject import ModelUnderPlan
+from autoplan.zoo.tasks import token_inputs
+
+_CAUSAL_INPUTS = ("input_ids", "labels")
 
 
 def from_factory(spec: str, seq_len: int | None = None) -> ModelUnderPlan:
@@ -67,7 +70,8 @@ def _subject(spec: str, parts: tuple[Any, ...], seq_len: int | None) -> ModelUnd
                 f"the factory {spec} returned no example inputs; return (model, example_inputs), "
                 "or give --seq-len if it is a causal language model with an lm_head"
             )
-        return ModelUnderPlan(model=parts[0], example_inputs=token_inputs(seq_len), seq_len=seq_len)
+        inputs = token_inputs(_CAUSAL_INPUTS, seq_len)
+        return ModelUnderPlan(model=parts[0], example_inputs=inputs, seq_len=seq_len)
     if not isinstance(parts[1], (tuple, dict)):
         raise PlanError(
             f"the factory {spec} returned example inputs of type {type(parts[1]).__name__}; "

@@ -1,0 +1,98 @@
+"""A tiny twin of each family of the zoo: a preset with two layers, small widths and no dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autoplan.trace.capture import capture
+from autoplan.trace.graph import OpGraph
+from autoplan.zoo.preset import Preset
+from autoplan.zoo.presets import PRESETS
+from autoplan.zoo.pretrained import pretrained
+from autoplan.zoo.subject import ModelUnderPlan
+from tests.parity.models import initialise
+
+LENGTH = 8
+VOCAB = 32
+DEPTHS = (
+    "n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers",
+    "decoder_layers",
+)  # fmt: skip
+
+_HEADS = {"num_attention_heads": 8}
+_GPT = {"n_embd": 16, "n_head": 8, "n_positions": LENGTH}
+_WIDTH = {"hidden_size": 32, "intermediate_size": 64, **_HEADS}
+_ROTARY = {**_WIDTH, "num_key_value_heads": 4, "max_position_embeddings": 4 * LENGTH}
+_OPT = {"hidden_size": 32, "ffn_dim": 64, "max_position_embeddings": LENGTH, **_HEADS}
+_T5 = {"d_model": 32, "d_ff": 64, "d_kv": 4, "num_heads": 8}
+_BART = {
+    "d_model": 32, "max_position_embeddings": LENGTH,
+    **{f"{side}_attention_heads": 8 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+}  # fmt: skip
+
+TINY: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": _GPT,
+    "gpt3-125m": _GPT,
+    "opt-125m": {**_OPT, "word_embed_proj_dim": 32},
+    "opt-350m": {**_OPT, "word_embed_proj_dim": 16},
+    "falcon-40b": {"hidden_size": 32, "num_kv_heads": 4, **_HEADS},
+    "llama2-7b": {**_ROTARY, "num_key_value_heads": 8},
+    "llama3.2-1b": {**_ROTARY, "head_dim": 8},
+    "mistral-7b": _ROTARY,
+    "qwen2-7b": _ROTARY,
+    "qwen3-8b": {**_ROTARY, "head_dim": 8},
+    "gemma-2b": {**_ROTARY, "head_dim": 8, "num_key_value_heads": 1},
+    "gemma2-9b": {**_ROTARY, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4},
+    "bert-base": {**_WIDTH, "max_position_embeddings": LENGTH},
+    "roberta-base": {**_WIDTH, "max_position_embeddings": LENGTH + 2},
+    "vit-b16": {**_WIDTH, "image_size": 16, "patch_size": 8, "num_labels": 8},
+    "t5-small": _T5,
+    "bart-base": _BART,
+}
+
+
+def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> ModelUnderPlan:
+    """The preset with this many layers and other fields."""
+    given = preset.fields()
+    depths = {name: layers for name in DEPTHS if name in given}
+    assert depths, f"no depth among {sorted(given)}"
+    length = None if preset.seq_len is None else seq_len
+    return pretrained(preset.model_type, {**given, **depths, **fields}, length, origin="a test")
+
+
+def tiny(name: str, layers: int = 2) -> ModelUnderPlan:
+    """The tiny twin of the family that preset ``name`` stands for, on the meta device."""
+    preset = PRESETS[name]
+    still = dict.fromkeys(preset.dropout, 0.0)
+    vocabulary = {"vocab_size": VOCAB} if preset.seq_len else {}
+    return shallow(preset, layers, LENGTH, **{**still, **vocabulary, **TINY[name]})
+
+
+def real(name: str) -> nn.Module:
+    """The tiny twin in float64 with weights, the same in every call."""
+    subject = tiny(name)
+    return initialise(type(subject.model)(subject.model.config).train(), torch.float64)
+
+
+def traced(name: str) -> OpGraph:
+    """The graph of the tiny twin in float64."""
+    return capture(real(name), random_batch(tiny(name), 2, torch.float64))
+
+
+def random_batch(subject: ModelUnderPlan, batch: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Inputs like the subject's; about a third of the labels of tokens are ignored."""
+    made = {}
+    for name, given in subject.example_inputs.items():
+        shape = (batch, *given.shape[1:])
+        if given.is_floating_point():
+            made[name] = torch.randn(shape, dtype=dtype)
+            continue
+        made[name] = torch.randint(VOCAB if len(shape) > 1 else 8, shape)
+        if name == "labels" and len(shape) > 1:
+            made[name][torch.rand(shape) < 0.3] = -100
+    return made

@@ -1,0 +1,126 @@
+"""The presets: published sizes, inputs by task, dropout, and graphs whose operators have rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoplan import zoo
+from autoplan.sharding.rules import known
+from autoplan.trace.capture import capture
+from autoplan.zoo.preset import Preset
+from autoplan.zoo.presets import PRESETS
+from tests.families import DEPTHS, TINY, shallow, tiny
+
+PARAMETERS = {
+    "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "opt-125m": 125_239_296, "opt-350m": 331_196_416, "opt-1.3b": 1_315_758_080,
+    "opt-2.7b": 2_651_596_800, "opt-6.7b": 6_658_473_984, "opt-13b": 12_853_473_280,
+    "opt-30b": 29_974_540_288,
+    "falcon-40b": 41_303_293_952,
+    "llama2-7b": 6_738_415_616, "llama2-13b": 13_015_864_320, "llama2-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "llama3-405b": 405_853_388_800,
+    "llama3.1-8b": 8_030_261_248, "llama3.1-70b": 70_553_706_496,
+    "llama3.1-405b": 405_853_388_800,
+    "llama3.2-1b": 1_235_814_400, "llama3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_248_023_552,
+    "qwen2-0.5b": 494_032_768, "qwen2-1.5b": 1_543_714_304, "qwen2-7b": 7_615_616_512,
+    "qwen2-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976, "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360, "qwen3-14b": 14_768_307_200, "qwen3-32b": 32_762_123_264,
+    "gemma-2b": 2_506_172_416, "gemma-7b": 8_537_680_896,
+    "gemma2-2b": 2_614_341_888, "gemma2-9b": 9_241_705_984, "gemma2-27b": 27_227_128_320,
+    "bert-base": 109_514_298, "bert-large": 335_174_458,
+    "roberta-base": 124_697_433, "roberta-large": 355_412_057,
+    "vit-b16": 86_567_656, "vit-l16": 304_326_632, "vit-h14": 632_045_800,
+    "t5-small": 60_506_624, "t5-base": 222_903_552, "t5-large": 737_668_096,
+    "t5-3b": 2_851_598_336, "t5-11b": 11_307_321_344,
+    "bart-base": 139_420_416, "bart-large": 406_291_456,
+}  # fmt: skip
+"""Of the released weights; models without a release are counted by their sizes below."""
+
+SIZES = {
+    "gpt3-125m": (768, 12), "gpt3-350m": (1024, 24), "gpt3-760m": (1536, 24),
+    "gpt3-1.3b": (2048, 24), "gpt3-2.7b": (2560, 32), "gpt3-6.7b": (4096, 32),
+    "gpt3-13b": (5120, 40), "gpt3-175b": (12288, 96), "opt-66b": (9216, 64),
+    "opt-175b": (12288, 96),
+}  # fmt: skip
+VOCABULARIES = {"gpt3": (50257, 2048), "opt": (50272, 2050)}
+"""Rows of the tables of tokens and of positions; OPT's has two rows more than positions."""
+
+LENGTHS = {
+    "gpt2": 1024, "gpt3": 2048, "opt": 2048, "falcon": 2048, "llama2": 4096, "llama3": 8192,
+    "llama3.1": 8192, "llama3.2": 8192, "mistral": 8192, "qwen2": 4096, "qwen3": 4096,
+    "gemma": 8192, "gemma2": 8192, "bert": 512, "roberta": 512, "t5": 512, "bart": 1024,
+}  # fmt: skip
+PAIRED = ("t5", "bart")
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def _count(name: str) -> int:
+    """Published, or for a GPT of width d and depth L: L (12 d^2 + 13 d) + 2 d + tables of d."""
+    if name in PARAMETERS:
+        return PARAMETERS[name]
+    width, layers = SIZES[name]
+    return layers * (12 * width**2 + 13 * width) + (2 + sum(VOCABULARIES[_family(name)])) * width
+
+
+def test_every_preset_is_counted():
+    assert set(PARAMETERS) | set(SIZES) == set(zoo.names())
+
+
+def _rates(config: Any) -> dict[str, float]:
+    """All dropout that is not zero, but for GPT-2's classifier, which is not built."""
+    fields = config.to_dict()
+    fields.pop("summary_first_dropout", None)
+    return {key: value for key, value in fields.items() if "drop" in key and value}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_published_sizes_inputs_and_dropout(name):
+    subject = zoo.build(name)
+    assert sum(parameter.numel() for parameter in subject.model.parameters()) == _count(name)
+    assert {parameter.device.type for parameter in subject.model.parameters()} == {"meta"}
+    assert subject.model.training
+    assert _rates(subject.model.config) == {
+        key: value for key, value in PRESETS[name].dropout.items() if value
+    }
+    length = LENGTHS.get(_family(name))
+    assert subject.seq_len == length
+    shapes = {key: tuple(value.shape) for key, value in subject.example_inputs.items()}
+    if length is None:
+        assert shapes == {"pixel_values": (2, 3, 224, 224), "labels": (2,)}
+        return
+    keys = {"input_ids", "labels", *(["decoder_input_ids"] if _family(name) in PAIRED else [])}
+    assert shapes == dict.fromkeys(keys, (2, length))
+
+
+def _layers(preset: Preset) -> int:
+    return sum(value for name, value in preset.fields().items() if name in DEPTHS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_all_operators_of_two_layers_have_rules(name):
+    subject = shallow(PRESETS[name], 2, 64)
+    graph = capture(subject.model, subject.example_inputs, fold=False)
+    assert not {node.target for node in graph.of_kind("call") if not known(node.target)}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_folded_traces_are_whole_traces(name):
+    subject = tiny(name, layers=6)
+    folded = capture(subject.model, subject.example_inputs)
+    assert folded == capture(subject.model, subject.example_inputs, fold=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_all_layers_are_blocks_at_full_depth(name):
+    subject = zoo.build(name)
+    graph = capture(subject.model, subject.example_inputs)
+    assert len(graph.blocks) == _layers(PRESETS[name])
