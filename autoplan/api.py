@@ -200,11 +200,14 @@ def explain(
     return explain_plan(graph, decided, cluster, pins, _second_half(tell))
 
 
-def print_report(plan: Plan) -> None:
-    """Prints what was decided, why, and what it is predicted to cost."""
-    from autoplan.report.text import print_report
+def print_report(found: Plan | Explanation) -> None:
+    """Prints what was decided and what it is predicted to cost, or an explanation of it."""
+    from autoplan.report import explanation, text
 
-    print_report(plan)
+    if isinstance(found, Plan):
+        text.print_report(found)
+    else:
+        explanation.print_explanation(found)
 
 
 def _load(

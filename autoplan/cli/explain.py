@@ -39,6 +39,4 @@ def explain(
     if as_json:
         print(json.dumps(asdict(found), indent=2, allow_nan=False))
         return
-    from autoplan.report.explanation import print_explanation
-
-    print_explanation(found)
+    api.print_report(found)

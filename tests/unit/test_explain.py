@@ -109,7 +109,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "cannot read plan file" in capsys.readouterr().err
 
 
-def test_a_module_is_given_from_python(tmp_path: Path) -> None:
+def test_a_module_is_given_from_python(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, inputs = models.small()
     plan = autoplan.plan(model, inputs, **CLUSTER)
     with pytest.raises(autoplan.PlanError, match=r"use autoplan\.explain\(plan, model"):
@@ -119,6 +119,8 @@ def test_a_module_is_given_from_python(tmp_path: Path) -> None:
     found = autoplan.explain(path, model, inputs, why_not={"recompute": "none"})
     assert found.why_not is not None
     assert found.plan.estimate == plan.estimate
+    autoplan.print_report(found)
+    assert "Why not recompute=none" in capsys.readouterr().out
 
 
 def test_what_does_not_fit_is_told_with_what_would() -> None:
