@@ -119,6 +119,11 @@ class _Subject:
         """Names of the given model's parameters by the identity of their memory."""
         return self._model.memory
 
+    def run(self, program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> None:
+        """The forward outside of a trace, with all that it makes on the way fake as well."""
+        with self._mode:
+            program(*tensors)
+
     def tensors(self, batch: int) -> tuple[torch.Tensor, ...]:
         """Its inputs at one batch."""
         return tuple(i.fake(self._mode, batch, self._dtype) for i in self.inputs if i.is_tensor)
@@ -171,7 +176,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     tensors = subject.tensors(batch)
     with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
         exported = export_loss(program, tensors)
-    refuse_counting(assigned, lambda: program(*tensors))
+    refuse_counting(assigned, lambda: subject.run(program, tensors))
     if memo is not None:
         memo.withheld.put_back(exported)
     merge_tied(exported, tied)
