@@ -112,7 +112,7 @@ def _kind(name: str) -> Literal["zoo", "config", "factory"]:
     close = difflib.get_close_matches(name, zoo.names(), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise PlanError(
-        f"unknown model {name!r}; {hint}give one of {', '.join(zoo.names())}, "
+        f"unknown model {name!r}; {hint}give a name from `autoplan models`, "
         "the path of a config.json, or pkg.mod:factory"
     )
 
