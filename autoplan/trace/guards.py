@@ -107,10 +107,12 @@ def _count(value: Any) -> object:
 @contextmanager
 def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
     """Collects the attributes of modules to which the forward assigns a plain number, and the
-    containers whose length it changes."""
+    containers whose length it changes; those of the program's own modules, not of torch's graphs.
+    """
     original = nn.Module.__setattr__
     assigned: list[Attribute] = []
     forward = program.forward
+    own = {id(module) for module in program.modules()}
 
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +124,7 @@ def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
         return result
 
     def setattr_(module: nn.Module, name: str, value: Any) -> None:
-        if type(value) in (int, float):
+        if type(value) in (int, float) and id(module) in own:
             assigned.append((module, name))
         original(module, name, value)
 

@@ -131,3 +131,19 @@ def test_a_forward_is_traced_at_the_global_batch(factor):
         return
     with pytest.raises(UnsupportedModelError, match=r"at batch 8|at another batch"):
         capture(Model(scaled), inputs, global_batch=8)
+
+
+def test_a_forward_that_assigns_no_number_is_run_for_the_traces_alone():
+    calls = []
+
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            calls.append(len(x))
+            return self.inner(x).square().sum()
+
+    capture(Watched(), (torch.randn(4, 4),), global_batch=8)
+    assert calls == [2, 8]
