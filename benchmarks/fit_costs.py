@@ -1,4 +1,4 @@
-"""Fits the constants of devices and frameworks to published training steps.
+"""Fits the constants of devices to published training steps.
 
     python -m benchmarks.fit_costs             # prints fitted values beside those of the files
     python -m benchmarks.fit_costs --write     # puts them into hardware_profiles/data/devices
@@ -16,20 +16,16 @@ values of the files.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.measured_steps import Measured, loss, measured, median_error
-from benchmarks.pattern_search import pattern_search
+from benchmarks.pattern_search import fit_constants
 from benchmarks.profile_files import read_values, write_values
 
 ROOT = Path(__file__).parents[1]
 DEVICES = ROOT / "hardware_profiles" / "data" / "devices"
-SEED = 0
 # No device is known to do better: attention in its papers' best figures.
 HIGHEST = {"attention_forward_efficiency": 0.65, "attention_backward_efficiency": 0.6}
 
@@ -90,22 +86,15 @@ GROUPS = (
 def fitted(group: Group, rows: list[Measured]) -> dict[str, float]:
     """The constants that minimise the loss, to three digits."""
     start = in_file(group)
-    top = np.log(
-        [HIGHEST.get(name, 1.0 if name.endswith("efficiency") else math.inf) for name in start]
-    )
-
-    def values(point: np.ndarray) -> dict[str, float]:
-        return dict(zip(start, np.exp(point).tolist(), strict=True))
-
-    best = pattern_search(
-        lambda point: loss(rows, values(point)),
-        np.log(list(start.values())),
-        top,
-        np.random.default_rng(SEED),
+    shares = {name: 1.0 for name in start if name.endswith("efficiency")}
+    return fit_constants(
+        lambda values: loss(rows, values),
+        start,
+        shares | HIGHEST,
         first_step=0.1,
         last_step=0.01,
+        digits=3,
     )
-    return {name: float(f"{value:.3g}") for name, value in values(best).items()}
 
 
 def rows_of(group: Group, rows: list[Measured]) -> list[Measured]:

@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measured_steps import RUNS, SWEEPS, Measured, errors, loss, measured
-from benchmarks.pattern_search import pattern_search
+from benchmarks.pattern_search import fit_constants
 
-SEED = 0
 EVERY = 6  # rows of a sweep
 
 
@@ -62,20 +61,15 @@ def rows_of(habit: Habit) -> list[Measured]:
 
 def fitted(habit: Habit, rows: list[Measured]) -> dict[str, float]:
     """The constants that minimise the loss, to two digits."""
-    start = [getattr(rows[0].setup.framework, name) for name in habit.constants]
-
-    def values(point: np.ndarray) -> dict[str, float]:
-        return dict(zip(habit.constants, np.exp(point).tolist(), strict=True))
-
-    best = pattern_search(
-        lambda point: loss(rows, framework=values(point)),
-        np.log(start),
-        np.full(len(start), np.inf),
-        np.random.default_rng(SEED),
+    framework = rows[0].setup.framework
+    return fit_constants(
+        lambda values: loss(rows, framework=values),
+        {name: getattr(framework, name) for name in habit.constants},
+        {},
         first_step=0.2,
         last_step=0.01,
+        digits=2,
     )
-    return {name: float(f"{value:.2g}") for name, value in values(best).items()}
 
 
 def main() -> None:

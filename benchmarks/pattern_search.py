@@ -6,10 +6,11 @@ Fixed random numbers: it finds the same point each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+SEED = 0
 FIRST_STEP, LAST_STEP = 0.4, 0.004
 ENOUGH = 0.999
 
@@ -46,3 +47,36 @@ def pattern_search(
         if lowest > before * ENOUGH:
             step /= 2
     return point
+
+
+def fit_constants(
+    loss: Callable[[Mapping[str, float]], float],
+    start: Mapping[str, float],
+    highest: Mapping[str, float],
+    *,
+    first_step: float,
+    last_step: float,
+    digits: int,
+) -> dict[str, float]:
+    """Positive constants that make a loss small, by a search over their logarithms.
+
+    Args:
+        loss: of the constants by name.
+        start: where the search begins.
+        highest: the largest value of those that have one.
+        first_step, last_step: as in ``pattern_search``.
+        digits: of the values returned.
+    """
+
+    def values(point: np.ndarray) -> dict[str, float]:
+        return dict(zip(start, np.exp(point).tolist(), strict=True))
+
+    best = pattern_search(
+        lambda point: loss(values(point)),
+        np.log(list(start.values())),
+        np.log([highest.get(name, np.inf) for name in start]),
+        np.random.default_rng(SEED),
+        first_step=first_step,
+        last_step=last_step,
+    )
+    return {name: float(f"{value:.{digits}g}") for name, value in values(best).items()}

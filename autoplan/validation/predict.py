@@ -24,7 +24,7 @@ from autoplan.validation.setups.setup import Setup
 from autoplan.validation.step.step_time import StepTime, step_of
 from cost_models.memory import MemoryBreakdown
 from hardware_profiles.load import load
-from hardware_profiles.spec import ClusterSpec
+from hardware_profiles.spec import ClusterSpec, DeviceSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,13 +112,12 @@ def _prediction(row: MeasuredRow, models: Models) -> Prediction:
     device = cluster.device
     scope = "device" if row.peak_mem_gb is None else scope_of(row)
     counted = None if memory is None else compared_bytes(memory, scope, device)
-    needed = None if memory is None else compared_bytes(memory, "device", device)
     return Prediction(
         row=row,
         setup=setup,
         predicted_s=step_s,
         predicted_bytes=counted,
-        out_of_memory=None if needed is None else needed > device.memory_bytes,
+        out_of_memory=None if memory is None else not _fits(memory, device),
         reported_out_of_memory=reported_out_of_memory(row, device.memory_bytes),
         assumed=(*configuration.assumed, *_tuned(configuration, setup)),
         skipped=configuration.no_time if row.step_time_s is not None else None,
@@ -131,13 +130,12 @@ def tuned_setup(configuration: Configuration, models: Models = MODELS) -> Setup:
     if len(choices) == 1:
         return choices[0]
     cluster = _cluster(choices[0].cluster)
-
-    def fits(setup: Setup) -> bool:
-        needed = compared_bytes(models.memory_of(setup), "device", cluster.device)
-        return needed <= cluster.device.memory_bytes
-
-    fitting = [setup for setup in choices if fits(setup)]
+    fitting = [setup for setup in choices if _fits(models.memory_of(setup), cluster.device)]
     return min(fitting or choices, key=lambda setup: models.step_of(setup, cluster).step_s)
+
+
+def _fits(memory: MemoryBreakdown, device: DeviceSpec) -> bool:
+    return compared_bytes(memory, "device", device) <= device.memory_bytes
 
 
 def _tuned(configuration: Configuration, setup: Setup) -> list[str]:
