@@ -28,7 +28,9 @@ class ModelSource:
 class Pins:
     """Decisions that the user has taken; None leaves the choice to the planner.
 
-    A number for ``recompute`` is that of the blocks that run their forward again.
+    A number for ``recompute`` is that of the blocks that run their forward again. ``schedule`` and
+    ``stages_per_rank`` are of the pipeline, ``replicas`` of hybrid sharding, ``outermost`` of the
+    mesh (``autoplan.plan``).
     """
 
     pp: int | None = None
@@ -39,6 +41,10 @@ class Pins:
     zero: int | None = None
     microbatch: int | None = None
     recompute: Literal["none", "full"] | int | None = None
+    schedule: str | None = None
+    stages_per_rank: int | None = None
+    replicas: int | None = None
+    outermost: Literal["pp", "dp"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +59,7 @@ class Job:
         memory_limit_bytes: what may be used of each device, margin included; None for all of it.
         placements: pairs of a glob of parameter names and ``Replicate()`` or ``Shard(dim)``, the
             placement on the ``tp`` axis in which the parameters are stored; sorted.
+        planned_only: also plan what the runtime cannot run yet.
     """
 
     model: ModelSource
@@ -66,6 +73,7 @@ class Job:
     memory_margin: float = DEFAULT_MEMORY_MARGIN
     memory_limit_bytes: int | None = None
     placements: tuple[tuple[str, str], ...] = ()
+    planned_only: bool = False
 
     @property
     def world_size(self) -> int:

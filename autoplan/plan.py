@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from autoplan.job import Job
 from cost_models.memory import MemoryBreakdown
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeshPlan:
-    """Degrees of parallelism; their product is the world size. ``tp`` ranks are neighbours."""
+    """Degrees of parallelism; their product is the world size. ``tp`` ranks are neighbours.
+
+    ``outermost`` is the axis whose ranks are farthest apart; the other one comes next to ``tp``.
+    """
 
     pp: int = 1
     dp: int = 1
     cp: int = 1
     ep: int = 1
     tp: int = 1
+    outermost: Literal["pp", "dp"] = "pp"
 
     @property
     def world_size(self) -> int:
@@ -33,12 +38,16 @@ class MeshPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegionPlan:
-    """Placements on the ``tp`` axis for all blocks of one kind, or for what is outside blocks.
+    """Decisions for some or all blocks of one kind, or for what is outside blocks.
+
+    Every block is in one region; placements are on the ``tp`` axis.
 
     Attributes:
         kind: the block kind (``OpGraph.kinds``); empty for the rest of the model, the root.
         blocks: paths of the blocks; empty for the root.
-        recomputed: the paths among ``blocks`` whose activations are recomputed in the backward.
+        recomputed: the paths among ``blocks`` that run their whole forward again in the backward.
+        recomputed_operators: calls, by node name relative to the kind, that run again in the
+            backward of the blocks that are not in ``recomputed``.
         parameters: placement of each parameter's storage, by name relative to the kind.
         operators: label of the chosen ``Strategy`` of each call, by node name relative to the kind.
         inputs: placement in which each activation enters the block (``Block.inputs`` order).
@@ -50,15 +59,44 @@ class RegionPlan:
     parameters: Mapping[str, str]
     operators: Mapping[str, str]
     inputs: tuple[str, ...]
+    recomputed_operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePlan:
+    """One pipeline stage: a range of the model in its order of execution.
+
+    Attributes:
+        rank: the rank of the ``pp`` axis that runs it.
+        first: where it begins: the path of a block, or the first call outside blocks.
+        blocks: paths of its blocks, in order.
+    """
+
+    rank: int
+    first: str
+    blocks: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageEstimate:
-    """Predictions for one pipeline stage: seconds per step and bytes per device."""
+    """Predictions for one rank of the ``pp`` axis: seconds and bytes of each of its devices.
+
+    Attributes:
+        devices: that have these figures.
+        compute_s: compute of one step.
+        forward_s, backward_s: of one microbatch through all stages of the rank, with the messages
+            that no compute hides; the backward has what is recomputed.
+        bubble_s: what the rank waits for others in one step.
+        held_microbatches: the most whose activations it holds at once.
+    """
 
     devices: int
     compute_s: float
     memory: MemoryBreakdown
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    bubble_s: float = 0.0
+    held_microbatches: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +134,9 @@ class Alternative:
     peak_memory_bytes: int
     fits: bool
     reason: str
+    schedule: str = "none"
+    stages_per_rank: int = 1
+    replicas: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,8 +153,13 @@ class SearchRecord:
 class Plan:
     """The decisions and their estimate.
 
-    ``microbatch`` is samples per data-parallel rank. ``warnings`` say what keeps the plan from
-    running as it stands.
+    Attributes:
+        microbatch: samples per data-parallel rank.
+        schedule: the pipeline's (``cost_models.schedules``); ``none`` without a pipeline.
+        stages: of the pipeline, in the model's order; empty without one.
+        replicas: how many groups of data-parallel ranks each hold a whole copy of what ZeRO splits
+            (hybrid sharding); it divides ``dp``.
+        warnings: what keeps the plan from running as it stands.
     """
 
     job: Job
@@ -128,5 +174,7 @@ class Plan:
     search: SearchRecord
     alternatives: tuple[Alternative, ...]
     profile_digest: str
+    stages: tuple[StagePlan, ...] = ()
+    replicas: int = 1
     warnings: tuple[str, ...] = ()
     version: int = PLAN_VERSION

@@ -25,7 +25,7 @@ _LARGEST_FILE_BYTES = 16 * 1024 * 1024
 _DEEPEST = 32
 _LARGEST_INTEGER = 1 << 63
 # Members that a version has and older ones lack; where these are read, they take their defaults.
-_NEW_MEMBERS = {1: (), 2: (("job", "memory_limit_bytes"), ("job", "placements"))}
+_NEW_MEMBERS = {1: (), 2: (("job", "memory_limit_bytes"), ("job", "placements")), 3: ()}
 _TOO_DEEP = f"plan file is nested deeper than {_DEEPEST} levels"
 
 # Dataclasses take the configuration of what holds them, here a tuple of one plan.
@@ -171,7 +171,7 @@ def _children(node: Any) -> Iterable[Any]:
 
 def _check_numbers(plan: Plan) -> None:
     mesh, job = plan.mesh, plan.job
-    counts = {f"mesh.{axis.name}": getattr(mesh, axis.name) for axis in fields(mesh)}
+    counts = {f"mesh.{axis}": getattr(mesh, axis) for axis in ("pp", "dp", "cp", "ep", "tp")}
     counts |= {"job.nodes": job.nodes, "job.gpus_per_node": job.gpus_per_node}
     counts |= {"microbatch": plan.microbatch, "num_microbatches": plan.num_microbatches}
     for name, count in counts.items():

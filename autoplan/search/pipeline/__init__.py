@@ -1,0 +1,1 @@
+"""The whole decision: meshes with pipelines, stages, schedules, what each block recomputes."""

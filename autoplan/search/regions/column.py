@@ -1,0 +1,90 @@
+"""A way to run one region, in figures, and prices at which the best way can be asked for.
+
+A region is one block of a kind, or a part of what is outside blocks. All ways of running it are one
+optimisation over placements and recomputed operators; the rest of the planner knows it as a *menu*
+that answers prices with columns. Every amount is non-negative and adds up over the regions of a
+stage, but for passing bytes, of which the largest counts.
+
+With the prices p >= 0 of all amounts, the *value* of a column is the sum of price times amount. A
+menu gives the least value over all columns, so that for any column c and any prices,
+``menu.least(p).value <= value_of(c, p)``: this is what lower bounds are made of. The least value is
+concave in p: between prices that were asked, interpolation bounds it from below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One way to run a region: what one rank spends on one microbatch, and what it stores.
+
+    Attributes:
+        choices: number of the choice taken by each decision of the menu.
+        forward_s: operators and messages of the forward.
+        backward_input_s: gradients of activations, with what is recomputed before them.
+        backward_weight_s: gradients of parameters.
+        kept_bytes: activations kept from a microbatch's forward until its backward, with what
+            enters the region.
+        recomputed_bytes: activations that the backward makes again; they pass.
+        operator_bytes: what the largest operator holds beside them; passes.
+        trained_elements, frozen_elements: parameters, before any split over data-parallel ranks.
+    """
+
+    choices: tuple[int, ...]
+    forward_s: float
+    backward_input_s: float
+    backward_weight_s: float
+    kept_bytes: float
+    recomputed_bytes: float
+    operator_bytes: float
+    trained_elements: float
+    frozen_elements: float
+
+    @property
+    def passing_bytes(self) -> float:
+        return max(self.recomputed_bytes, self.operator_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """What a unit of each amount of a column costs; none is negative."""
+
+    forward_s: float
+    backward_input_s: float
+    backward_weight_s: float
+    kept_bytes: float = 0.0
+    recomputed_bytes: float = 0.0
+    trained_elements: float = 0.0
+    frozen_elements: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The answer of a menu: the least value at some prices, and a column that has it."""
+
+    value: float
+    column: Column
+
+
+class Menu(Protocol):
+    """All ways to run a region."""
+
+    def least(self, prices: Prices) -> Least:
+        """The best way at some prices; always the same for the same prices."""
+        ...
+
+
+def value_of(column: Column, prices: Prices) -> float:
+    """What a column costs at some prices."""
+    return (
+        prices.forward_s * column.forward_s
+        + prices.backward_input_s * column.backward_input_s
+        + prices.backward_weight_s * column.backward_weight_s
+        + prices.kept_bytes * column.kept_bytes
+        + prices.recomputed_bytes * column.recomputed_bytes
+        + prices.trained_elements * column.trained_elements
+        + prices.frozen_elements * column.frozen_elements
+    )
