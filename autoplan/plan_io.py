@@ -19,13 +19,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autoplan.errors import PlanError
 from autoplan.plan import PLAN_VERSION, Plan
+from autoplan.plan_checks import check_plan
+from autoplan.plan_versions import check_version
 from hardware_profiles.validation import first_fault, one_line
 
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
 _DEEPEST = 32
 _LARGEST_INTEGER = 1 << 63
-# Members that a version has and older ones lack; where these are read, they take their defaults.
-_NEW_MEMBERS = {1: (), 2: (("job", "memory_limit_bytes"), ("job", "placements")), 3: ()}
 _TOO_DEEP = f"plan file is nested deeper than {_DEEPEST} levels"
 
 # Dataclasses take the configuration of what holds them, here a tuple of one plan.
@@ -61,7 +61,7 @@ def from_json(text: str) -> Plan:
     except ValidationError as error:
         # The leading "0." of every path is the plan's place in the tuple.
         raise PlanError(f"plan file: {first_fault(error).removeprefix('0.')}") from None
-    _check_numbers(plan)
+    check_plan(plan)
     return replace(plan, version=PLAN_VERSION)
 
 
@@ -134,22 +134,7 @@ def _check_document(document: Any) -> None:
     if not isinstance(document, dict):
         raise PlanError("plan file: an object is expected")
     _check_size(document)
-    _check_version(document)
-
-
-def _check_version(document: dict[str, Any]) -> None:
-    version = document.get("version")
-    if isinstance(version, bool) or not isinstance(version, int) or version not in _NEW_MEMBERS:
-        raise PlanError(
-            f"plan file: version {one_line(repr(version))} is not {PLAN_VERSION}, the version that "
-            "this release writes, nor an older one; plan again"
-        )
-    for newer in range(version + 1, PLAN_VERSION + 1):
-        for part, name in _NEW_MEMBERS[newer]:
-            if isinstance(document.get(part), dict) and name in document[part]:
-                raise PlanError(
-                    f"plan file: {part}.{name}: unknown field in a file of version {version}"
-                )
+    check_version(document)
 
 
 def _check_size(document: Any) -> None:
@@ -167,31 +152,6 @@ def _children(node: Any) -> Iterable[Any]:
     if isinstance(node, dict):
         return node.values()
     return node if isinstance(node, list) else ()
-
-
-def _check_numbers(plan: Plan) -> None:
-    mesh, job = plan.mesh, plan.job
-    counts = {f"mesh.{axis}": getattr(mesh, axis) for axis in ("pp", "dp", "cp", "ep", "tp")}
-    counts |= {"job.nodes": job.nodes, "job.gpus_per_node": job.gpus_per_node}
-    counts |= {"microbatch": plan.microbatch, "num_microbatches": plan.num_microbatches}
-    for name, count in counts.items():
-        if count < 1:
-            raise PlanError(f"plan file: {name}: {count} is less than one")
-    if not 0 <= job.memory_margin < 1:
-        raise PlanError(f"plan file: job.memory_margin: {job.memory_margin} is not from 0 to 1")
-    if job.memory_limit_bytes is not None and job.memory_limit_bytes < 1:
-        raise PlanError(f"plan file: job.memory_limit_bytes: {job.memory_limit_bytes} is none")
-    if mesh.world_size != job.world_size:
-        raise PlanError(
-            f"plan file: mesh: its {mesh.world_size} ranks are not the job's {job.world_size}"
-        )
-    if plan.zero not in range(4):
-        raise PlanError(f"plan file: zero: {plan.zero} is not a stage; stages are 0 to 3")
-    if mesh.dp * plan.microbatch * plan.num_microbatches != job.global_batch:
-        raise PlanError(
-            f"plan file: microbatch: {mesh.dp} ranks x {plan.num_microbatches} microbatches x "
-            f"{plan.microbatch} samples is not the global batch of {job.global_batch}"
-        )
 
 
 def _replace(target: Path, content: bytes) -> None:

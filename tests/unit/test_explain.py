@@ -17,6 +17,7 @@ from autoplan.cli import main
 from autoplan.explanation import Explanation, Memory, MoreMemory, Variant
 from autoplan.report.explanation import print_explanation
 from tests.robustness import models
+from tests.unit.old_plans import as_version
 from tests.unit.sample_plan import GIB, PLAN
 
 FACTORY = "tests.robustness.models:small"
@@ -168,10 +169,7 @@ def test_the_price_of_memory_is_shown() -> None:
 
 
 def test_explaining_reads_old_files(gpt2: autoplan.Plan) -> None:
-    document = json.loads(plan_io.to_json(gpt2))
-    document["version"] = 1
-    del document["job"]["memory_limit_bytes"], document["job"]["placements"]
-    old = plan_io.from_json(json.dumps(document))
+    old = plan_io.from_json(as_version(gpt2, 1))
     found = autoplan.explain(old, why_not={"zero": gpt2.zero})
     assert found.why_not is not None
     assert found.why_not.verdict == "as fast"

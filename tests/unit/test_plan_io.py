@@ -5,7 +5,9 @@ import math
 import os
 import stat
 from dataclasses import replace
+from itertools import pairwise
 from types import MappingProxyType
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -22,8 +24,12 @@ from autoplan.plan import (
     RegionPlan,
     SearchRecord,
     StageEstimate,
+    StagePlan,
 )
 from cost_models.memory import MemoryBreakdown
+from cost_models.schedules import ScheduleName
+from tests.unit import sample_plan
+from tests.unit.old_plans import as_version, members_after
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 texts = st.lists(text, max_size=3).map(tuple)
@@ -34,10 +40,14 @@ degree = st.integers(1, 64)
 
 regions = st.builds(
     RegionPlan,
-    kind=text, blocks=texts, recomputed=texts, parameters=mapping, operators=mapping, inputs=texts,
+    kind=text, blocks=st.just(()), recomputed=st.just(()), parameters=mapping, operators=mapping,
+    inputs=texts, recomputed_operators=texts,
 )  # fmt: skip
 memories = st.builds(MemoryBreakdown, **dict.fromkeys(MemoryBreakdown.__slots__, count))
-stages = st.builds(StageEstimate, devices=count, compute_s=number, memory=memories)
+ranks = st.builds(
+    StageEstimate, devices=count, compute_s=number, memory=memories, forward_s=number,
+    backward_s=number, bubble_s=number, held_microbatches=count,
+)  # fmt: skip
 estimates = st.builds(
     Estimate,
     **dict.fromkeys(
@@ -56,13 +66,17 @@ estimates = st.builds(
     tokens_per_s=st.none() | number,
     peak_memory_bytes=count,
     memory_limit_bytes=count,
-    stages=st.lists(stages, max_size=2).map(tuple),
+    stages=st.just(()),
 )
-meshes = st.builds(MeshPlan, **dict.fromkeys(MeshPlan.__slots__, degree))
+outermost = st.sampled_from(["pp", "dp"])
+meshes = st.builds(
+    MeshPlan, pp=st.integers(1, 5), dp=degree, cp=degree, ep=degree, tp=degree, outermost=outermost
+)
 alternatives = st.builds(
     Alternative,
     name=text, mesh=meshes, zero=st.integers(0, 3), num_microbatches=degree, recompute=text,
     step_s=st.none() | number, peak_memory_bytes=count, fits=st.booleans(), reason=text,
+    schedule=text, stages_per_rank=degree, replicas=degree,
 )  # fmt: skip
 sources = st.builds(
     ModelSource,
@@ -75,13 +89,52 @@ sources = st.builds(
 )  # fmt: skip
 pins = st.builds(
     Pins, dp=st.none() | degree, zero=st.none() | st.integers(0, 3),
-    recompute=st.sampled_from([None, "none", "full", 0, 3]),
+    recompute=st.sampled_from([None, "none", "full", 0, 3]), schedule=st.none() | text,
+    stages_per_rank=st.none() | degree, replicas=st.none() | degree,
+    outermost=st.none() | outermost,
 )  # fmt: skip
 
 
 @st.composite
+def pipelines(draw, ranks: int, blocks: tuple[str, ...]) -> tuple[str, int, tuple[StagePlan, ...]]:
+    """A schedule, a number of microbatches that it can run, and stages of the blocks."""
+    if ranks == 1:
+        return "none", draw(degree), ()
+    schedule = draw(st.sampled_from(get_args(ScheduleName)))
+    per_rank = {"gpipe": 1, "1f1b": 1, "zbv": 2}.get(schedule) or draw(st.integers(1, 3))
+    microbatches = ranks * draw(st.integers(1, 4))
+    number = ranks * per_rank
+    cuts = draw(st.lists(st.integers(0, len(blocks)), min_size=number - 1, max_size=number - 1))
+    edges = [0, *sorted(cuts), len(blocks)]
+    held = [blocks[first:end] for first, end in pairwise(edges)]
+    back_up = [*range(ranks), *reversed(range(ranks))]
+    placed = back_up if schedule == "zbv" else [*range(ranks)] * per_rank
+    stages = tuple(
+        StagePlan(rank=rank, first=inside[0] if inside else "outside", blocks=inside)
+        for rank, inside in zip(placed, held, strict=True)
+    )
+    return schedule, microbatches, stages
+
+
+@st.composite
+def blocks_in_regions(draw, blocks: tuple[str, ...]) -> tuple[RegionPlan, ...]:
+    number = draw(st.integers(1, 3))
+    chosen = [draw(st.integers(0, number - 1)) for _ in blocks]
+    found = []
+    for region in range(number):
+        inside = tuple(b for b, r in zip(blocks, chosen, strict=True) if r == region)
+        recomputed = tuple(block for block in inside if draw(st.booleans()))
+        found.append(replace(draw(regions), blocks=inside, recomputed=recomputed))
+    return tuple(found)
+
+
+@st.composite
 def plans(draw) -> Plan:
-    mesh, microbatch, num_microbatches = draw(meshes), draw(degree), draw(degree)
+    mesh, microbatch = draw(meshes), draw(degree)
+    blocks = draw(st.lists(text.filter(lambda name: name != "outside"), unique=True, max_size=7))
+    blocks = tuple(blocks)
+    schedule, num_microbatches, stages = draw(pipelines(mesh.pp, blocks))
+    divisors = [number for number in range(1, mesh.dp + 1) if mesh.dp % number == 0]
     job = Job(
         model=draw(sources),
         cluster=draw(text),
@@ -94,6 +147,7 @@ def plans(draw) -> Plan:
         memory_margin=draw(st.floats(0, 1, exclude_max=True)),
         memory_limit_bytes=draw(st.none() | st.integers(1, 2**62)),
         placements=draw(st.lists(st.tuples(text, text), max_size=2).map(tuple)),
+        planned_only=draw(st.booleans()),
     )
     return Plan(
         job=job,
@@ -102,12 +156,15 @@ def plans(draw) -> Plan:
         zero=draw(st.integers(0, 3)),
         microbatch=microbatch,
         num_microbatches=num_microbatches,
-        schedule=draw(text),
-        regions=draw(st.lists(regions, max_size=2).map(tuple)),
-        estimate=draw(estimates),
+        schedule=schedule,
+        regions=draw(blocks_in_regions(blocks)),
+        estimate=replace(draw(estimates), stages=tuple(draw(ranks) for _ in range(mesh.pp))),
         search=SearchRecord(gap=0.0, lower_bound_s=draw(number), candidates=3, space=draw(text)),
         alternatives=draw(st.lists(alternatives, max_size=2).map(tuple)),
         profile_digest=draw(text),
+        stages=stages,
+        replicas=draw(st.sampled_from(divisors)),
+        warnings=draw(texts),
     )
 
 
@@ -191,10 +248,11 @@ def test_text_is_readable():
         ("job.global_batch", 8, "not the global batch of 8"),
         ("zero", 4, "zero: 4 is not a stage"),
         ("zero", 2**63, "does not fit 64 bits"),
-        ("version", 3, "version 3 is not 2"),
-        ("version", "1", "version '1' is not 2"),
-        ("version", True, "version True is not 2"),
+        ("version", 4, "version 4 is not 3"),
+        ("version", "1", "version '1' is not 3"),
+        ("version", True, "version True is not 3"),
         ("version", 1, "job.memory_limit_bytes: unknown field in a file of version 1"),
+        ("version", 2, "job.planned_only: unknown field in a file of version 2"),
         ("job.memory_margin", 1, "job.memory_margin: "),
         ("job.memory_limit_bytes", 0, "job.memory_limit_bytes: 0 is none"),
         ("job.memory_limit_bytes", True, "job.memory_limit_bytes: .*integer"),
@@ -210,15 +268,32 @@ def test_wrong_fields_are_named(path, value, complaint):
     assert str(caught.value).isprintable()
 
 
-def test_a_file_of_the_version_before_loads_and_is_written_anew():
-    document = json.loads(TEXT)
-    document["version"] = 1
-    del document["job"]["memory_limit_bytes"]
-    del document["job"]["placements"]
-    assert plan_io.from_json(json.dumps(document)) == PLAN
-    assert plan_io.to_json(plan_io.from_json(json.dumps(document))) == TEXT
-    document["job"] = 5
-    with pytest.raises(PlanError, match="job: "):
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_older_versions_load_and_are_written_anew(version):
+    found = plan_io.from_json(as_version(sample_plan.PLAN, version))
+    assert found == sample_plan.PLAN
+    assert plan_io.to_json(found) == plan_io.to_json(sample_plan.PLAN)
+
+
+@pytest.mark.parametrize(
+    ("version", "member"),
+    [
+        (version, member)
+        for version in (1, 2)
+        for member in members_after(sample_plan.PLAN, version)
+    ],
+)
+def test_members_are_unknown_in_files_older_than_they_are(version, member):
+    complaint = f"plan file: {member}: unknown field in a file of version {version}"
+    with pytest.raises(PlanError, match=complaint):
+        plan_io.from_json(as_version(sample_plan.PLAN, version, keeping=member))
+
+
+@pytest.mark.parametrize("member", ["job", "regions", "alternatives", "estimate"])
+def test_old_files_with_parts_of_another_shape_are_refused(member):
+    document = json.loads(as_version(sample_plan.PLAN, 1))
+    document[member] = 5
+    with pytest.raises(PlanError, match=f"{member}: "):
         plan_io.from_json(json.dumps(document))
 
 

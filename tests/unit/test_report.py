@@ -222,7 +222,9 @@ def test_summary_is_json_with_the_documented_fields() -> None:
     record = json.loads(json.dumps(summary(PLAN, search_s=1.5), allow_nan=False))
     assert set(record) >= {"mesh", "zero", "microbatch", "num_microbatches", "schedule",
                            "recompute", "estimate", "search", "alternatives"}  # fmt: skip
-    assert record["mesh"] == {"pp": 1, "dp": 4, "cp": 1, "ep": 1, "tp": 2}
+    assert record["mesh"] == {
+        "pp": 1, "dp": 4, "cp": 1, "ep": 1, "tp": 2, "outermost": "pp",
+    }  # fmt: skip
     assert set(record["estimate"]) >= {
         "step_s", "compute_s", "exposed_comm_s", "bubble_s", "optimizer_s", "tokens_per_s", "mfu",
         "peak_memory_bytes", "stages",
