@@ -31,6 +31,7 @@ class Column:
         recomputed_bytes: activations that the backward makes again; they pass.
         operator_bytes: what the largest operator holds beside them; passes.
         trained_elements, frozen_elements: parameters, before any split over data-parallel ranks.
+        forward_messages_s, backward_messages_s: of the seconds above, messages over ``tp``.
     """
 
     choices: tuple[int, ...]
@@ -42,6 +43,8 @@ class Column:
     operator_bytes: float
     trained_elements: float
     frozen_elements: float
+    forward_messages_s: float = 0.0
+    backward_messages_s: float = 0.0
 
     @property
     def passing_bytes(self) -> float:

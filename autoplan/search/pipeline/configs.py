@@ -1,0 +1,195 @@
+"""Which meshes, ZeRO stages, microbatches and schedules are worth planning for a job.
+
+The axes lie on the devices from the inside out: ``tp`` ranks are neighbours, then come those of one
+of ``pp`` and ``dp``, then those of the other (``outermost``). ``gpipe`` is no faster than ``1f1b``
+by the cost model and holds more, so it is tried only where it is pinned. In a pipeline, ZeRO 2 and
+3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from autoplan.job import Job
+from autoplan.plan import MeshPlan
+from autoplan.search.candidates import divisors
+from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
+
+MOST_STAGES_PER_RANK = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Everything that is decided about a whole step: its mesh, batch cut and schedule.
+
+    Attributes:
+        replicas: groups of data-parallel ranks that each hold all that ZeRO splits.
+        microbatch: samples per data-parallel rank.
+        schedule: None without a pipeline.
+    """
+
+    pp: int
+    dp: int
+    tp: int
+    zero: int
+    replicas: int
+    microbatch: int
+    num_microbatches: int
+    schedule: ScheduleName | None
+    stages_per_rank: int
+    outermost: Literal["pp", "dp"]
+
+    @property
+    def mesh(self) -> MeshPlan:
+        return MeshPlan(pp=self.pp, dp=self.dp, tp=self.tp, outermost=self.outermost)
+
+    @property
+    def shards(self) -> int:
+        """Data-parallel ranks that share what ZeRO splits."""
+        return self.dp // self.replicas
+
+    @property
+    def shape(self) -> PipelineShape:
+        """The schedule with its sizes; one stage's microbatches in turn without a pipeline."""
+        return PipelineShape(
+            schedule=self.schedule or "1f1b",
+            ranks=self.pp,
+            stages=self.pp * self.stages_per_rank,
+            microbatches=self.num_microbatches,
+        )
+
+    def dp_ranks_per_node(self, gpus_per_node: int) -> int:
+        """Ranks of a ``dp`` group that share a node, in the worst placed group."""
+        stride = self.tp * (self.pp if self.outermost == "dp" else 1)
+        return min(self.dp, gpus_per_node // stride) if gpus_per_node % stride == 0 else 1
+
+    def hop_stays_in_node(self, rank: int, gpus_per_node: int) -> bool:
+        """Whether ``pp`` ranks ``rank`` and the next one are in one node, for all groups."""
+        stride = self.tp * (self.dp if self.outermost == "pp" else 1)
+        if stride >= gpus_per_node or gpus_per_node % stride:
+            return False
+        per_node = gpus_per_node // stride
+        return rank // per_node == (rank + 1) % self.pp // per_node
+
+
+def configs(
+    job: Job, degrees: tuple[int, ...], items: int, *, mixes_batch: bool, interleaves: bool
+) -> Iterator[Config]:
+    """Every configuration that the job's pins and batch and the model's items allow.
+
+    Args:
+        degrees: of ``tp``, ascending.
+        items: between which the model can be cut.
+        mixes_batch: the batch can be cut neither over ranks nor into microbatches.
+        interleaves: a rank may have several stages (the model has one kind of block).
+    """
+    for tp in degrees:
+        for pp in _pipelines(job, tp, items, mixes_batch):
+            dp = job.world_size // (tp * pp)
+            for microbatch in _microbatches(job, dp, mixes_batch):
+                count = job.global_batch // (dp * microbatch)
+                for schedule, stages in _schedules(job, pp, count, items, interleaves):
+                    for zero, replicas, outermost in _states(job, tp, pp, dp):
+                        yield Config(
+                            pp=pp,
+                            dp=dp,
+                            tp=tp,
+                            zero=zero,
+                            replicas=replicas,
+                            microbatch=microbatch,
+                            num_microbatches=count,
+                            schedule=schedule,
+                            stages_per_rank=stages,
+                            outermost=outermost,
+                        )
+
+
+def _pipelines(job: Job, tp: int, items: int, mixes_batch: bool) -> Iterator[int]:
+    pins = job.pins
+    if job.world_size % tp:
+        return
+    for pp in divisors(job.world_size // tp):
+        dp = job.world_size // (tp * pp)
+        if pp > items or (mixes_batch and (dp > 1 or pp > 1)):
+            continue
+        if pins.pp in (None, pp) and pins.dp in (None, dp) and job.global_batch % dp == 0:
+            yield pp
+
+
+def _microbatches(job: Job, dp: int, mixes_batch: bool) -> tuple[int, ...]:
+    samples = job.global_batch // dp
+    sizes = (samples,) if mixes_batch else divisors(samples)
+    pinned = job.pins.microbatch
+    return sizes if pinned is None else tuple(size for size in sizes if size == pinned)
+
+
+def _schedules(
+    job: Job, pp: int, count: int, items: int, interleaves: bool
+) -> Iterator[tuple[ScheduleName | None, int]]:
+    """Schedules with their stages per rank; a pipeline has a microbatch for each rank at least."""
+    pins = job.pins
+    if pp == 1:
+        if pins.schedule in (None, "none") and pins.stages_per_rank in (None, 1):
+            yield None, 1
+        return
+    if count < pp:
+        return
+    offered: list[tuple[ScheduleName, int]] = [("1f1b", 1), ("zero_bubble", 1)]
+    if pins.schedule == "gpipe":
+        offered.append(("gpipe", 1))
+    if interleaves:
+        most = min(MOST_STAGES_PER_RANK, items // pp)
+        for stages in range(2, most + 1):
+            offered.append(("interleaved_1f1b", stages))
+    for schedule, stages in offered:
+        wanted = pins.schedule in (None, schedule) and pins.stages_per_rank in (None, stages)
+        if wanted and _runs(schedule, pp, stages, count):
+            yield schedule, stages
+
+
+def _runs(schedule: ScheduleName, pp: int, stages: int, count: int) -> bool:
+    try:
+        PipelineShape(schedule=schedule, ranks=pp, stages=pp * stages, microbatches=count)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _states(job: Job, tp: int, pp: int, dp: int) -> Iterator[tuple[int, int, Literal["pp", "dp"]]]:
+    """ZeRO stages, replicas of sharded states, and which axis is outermost."""
+    pins = job.pins
+    orders: tuple[Literal["pp", "dp"], ...] = ("pp",)
+    if pp > 1 and dp > 1 and job.gpus_per_node > tp:
+        orders = ("pp", "dp")
+    for outermost in orders:
+        if pins.outermost not in (None, outermost):
+            continue
+        for zero in _zero_stages(job, pp, dp):
+            for replicas in _replicas(job, tp, pp, dp, zero, outermost):
+                yield zero, replicas, outermost
+
+
+def _zero_stages(job: Job, pp: int, dp: int) -> tuple[int, ...]:
+    if job.pins.zero is not None:
+        return (job.pins.zero,)
+    if dp == 1:
+        return (0,)
+    return (0, 1) if pp > 1 else (0, 1, 2, 3)
+
+
+def _replicas(
+    job: Job, tp: int, pp: int, dp: int, zero: int, outermost: Literal["pp", "dp"]
+) -> tuple[int, ...]:
+    """One group of all ranks, or one of the ranks in each node."""
+    found = [1]
+    stride = tp * (pp if outermost == "dp" else 1)
+    within = job.gpus_per_node // stride if job.gpus_per_node % stride == 0 else 1
+    if zero and 1 < within < dp and dp % within == 0:
+        found.append(dp // within)
+    pinned = job.pins.replicas
+    if pinned is None:
+        return tuple(found)
+    allowed = zero > 0 and dp % pinned == 0
+    return (pinned,) if pinned == 1 or allowed else ()

@@ -1,0 +1,107 @@
+"""What regions add up to: the load of one stage, made of the columns of its items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autoplan.search.regions.column import Column
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """So many items with one column; ``is_block`` is false for parts of the root."""
+
+    column: Column
+    count: int
+    is_block: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """What gathers its weights and reduces its gradients at once: a block, or a stage's root."""
+
+    trained_elements: float
+    frozen_elements: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """One stage and one microbatch, on one rank.
+
+    Attributes:
+        forward_s, backward_input_s, backward_weight_s: compute, with messages over ``tp``.
+        forward_window_s, backward_window_s: compute without messages, which others can hide under.
+        kept_bytes: from the forward to the backward.
+        passing_bytes: of the region that holds most beside what is kept.
+        root: the parts of the root as one unit.
+        blocks: units of blocks.
+    """
+
+    forward_s: float
+    backward_input_s: float
+    backward_weight_s: float
+    forward_window_s: float
+    backward_window_s: float
+    kept_bytes: float
+    passing_bytes: float
+    root: Unit
+    blocks: tuple[Unit, ...]
+
+    @property
+    def backward_s(self) -> float:
+        return self.backward_input_s + self.backward_weight_s
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return (self.root, *self.blocks)
+
+
+def load_of(
+    placed: Iterable[Placed],
+    *,
+    forward_s: float = 0.0,
+    kept_bytes: float = 0.0,
+    twice_elements: float = 0.0,
+) -> Load:
+    """The load of a stage.
+
+    Args:
+        placed: its items.
+        forward_s: of what every stage runs beside its items.
+        kept_bytes: of what leaves the stage and lives until its gradient has come back.
+        twice_elements: trained elements that columns of the root count once too often.
+    """
+    members = tuple(placed)
+    columns = [(one.column, one.count) for one in members]
+    forward_s += sum(column.forward_s * count for column, count in columns)
+    backward_input_s = sum(column.backward_input_s * count for column, count in columns)
+    backward_weight_s = sum(column.backward_weight_s * count for column, count in columns)
+    sent_forward_s = sum(column.forward_messages_s * count for column, count in columns)
+    sent_backward_s = sum(column.backward_messages_s * count for column, count in columns)
+    root = [one for one in members if not one.is_block]
+    return Load(
+        forward_s=forward_s,
+        backward_input_s=backward_input_s,
+        backward_weight_s=backward_weight_s,
+        forward_window_s=forward_s - sent_forward_s,
+        backward_window_s=backward_input_s + backward_weight_s - sent_backward_s,
+        kept_bytes=kept_bytes + sum(column.kept_bytes * count for column, count in columns),
+        passing_bytes=max((one.column.passing_bytes for one in members), default=0.0),
+        root=Unit(
+            trained_elements=sum(one.count * one.column.trained_elements for one in root)
+            - twice_elements,
+            frozen_elements=sum(one.count * one.column.frozen_elements for one in root),
+            count=1,
+        ),
+        blocks=tuple(
+            Unit(
+                trained_elements=one.column.trained_elements,
+                frozen_elements=one.column.frozen_elements,
+                count=one.count,
+            )
+            for one in members
+            if one.is_block
+        ),
+    )

@@ -1,0 +1,115 @@
+"""Seconds of a stage as the schedule's simulation takes them, and those before and after it.
+
+In a pipeline, ZeRO gathers a stage's weights once a step, before and beside its first forward
+(``head_s``: what shows), and reduces its gradients beside its last backward; what shows of that
+and the optimizer come behind it (``tail_s``). Without a pipeline the stage decides how often
+(``cost_models.zero``): what happens at every microbatch is part of its times. Messages of blocks
+run beside compute, those of the root do not: its weights are needed first, its gradients are
+complete last. ZeRO 0 sums gradients beside nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autoplan.search.pipeline.loads import Load, Unit
+from autoplan.search.pipeline.weight_messages import WeightMessages
+from cost_models.overlap import exposed_s
+from cost_models.zero import ZeroStage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSeconds:
+    """One stage: a microbatch's seconds, and once a step what comes before and after.
+
+    ``optimizer_s`` is within ``tail_s``. ``messages_s`` are all over ``dp`` in one step, hidden
+    ones included, by collective; ``exposed_s`` is what shows of them in one step.
+    """
+
+    forward_s: float
+    backward_input_s: float
+    backward_weight_s: float
+    head_s: float
+    tail_s: float
+    optimizer_s: float
+    exposed_s: float
+    messages_s: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageClock:
+    """Times stages of one configuration.
+
+    Attributes:
+        stage: how ZeRO runs here.
+        microbatches: of a step.
+        optimizer_s: seconds of the optimizer for one trained element of a rank.
+        overlap_efficiency: fraction of hidden communication time that is really saved.
+    """
+
+    stage: ZeroStage
+    microbatches: int
+    messages: WeightMessages
+    optimizer_s: float
+    overlap_efficiency: float
+
+    def seconds(self, load: Load) -> StageSeconds:
+        """The seconds of a stage."""
+        optimizer_s = self.optimizer_s * sum(
+            unit.count * unit.trained_elements for unit in load.units
+        )
+        if not self.stage.shards_states:
+            return self._summed(load, optimizer_s)
+        return self._sharded(load, optimizer_s)
+
+    def _summed(self, load: Load, optimizer_s: float) -> StageSeconds:
+        sum_s = self.messages.sum_s(load)
+        return StageSeconds(
+            forward_s=load.forward_s,
+            backward_input_s=load.backward_input_s,
+            backward_weight_s=load.backward_weight_s,
+            head_s=0.0,
+            tail_s=sum_s + optimizer_s,
+            optimizer_s=optimizer_s,
+            exposed_s=sum_s,
+            messages_s={"all_reduce": sum_s},
+        )
+
+    def _sharded(self, load: Load, optimizer_s: float) -> StageSeconds:
+        stage = self.stage
+        root_gather_s, gather_s = self._both(load, self.messages.gather_s)
+        root_reduce_s, reduce_s = self._both(load, self.messages.reduce_s)
+        again = stage.gathers_per_microbatch // 2
+        scatters = stage.reductions_per_microbatch
+        forward_s = again * root_gather_s + self._shown(again * gather_s, load.forward_window_s)
+        backward_s = again * root_gather_s + scatters * root_reduce_s
+        backward_s += self._shown(again * gather_s + scatters * reduce_s, load.backward_window_s)
+        head_s = stage.gathers_per_step * (
+            root_gather_s + self._shown(gather_s, load.forward_window_s)
+        )
+        tail_s = stage.reductions_per_step * (
+            root_reduce_s + self._shown(reduce_s, load.backward_window_s)
+        )
+        gathers = stage.gathers_per_step + self.microbatches * stage.gathers_per_microbatch
+        reductions = stage.reductions_per_step + self.microbatches * scatters
+        return StageSeconds(
+            forward_s=load.forward_s + forward_s,
+            backward_input_s=load.backward_input_s + backward_s,
+            backward_weight_s=load.backward_weight_s,
+            head_s=head_s,
+            tail_s=tail_s + optimizer_s,
+            optimizer_s=optimizer_s,
+            exposed_s=head_s + tail_s + self.microbatches * (forward_s + backward_s),
+            messages_s={
+                "all_gather": gathers * (root_gather_s + gather_s),
+                "reduce_scatter": reductions * (root_reduce_s + reduce_s),
+            },
+        )
+
+    def _both(self, load: Load, seconds_of: Callable[[Unit], float]) -> tuple[float, float]:
+        """Seconds of the root's message, and of those of all blocks."""
+        return seconds_of(load.root), sum(u.count * seconds_of(u) for u in load.blocks)
+
+    def _shown(self, messages_s: float, window_s: float) -> float:
+        return exposed_s(messages_s, window_s, self.overlap_efficiency)

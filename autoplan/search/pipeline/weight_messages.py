@@ -1,0 +1,67 @@
+"""Seconds of the messages that weights and gradients need, for one configuration.
+
+Weights are gathered, and gradients reduced, unit by unit (``loads.Unit``): over the ranks that
+share the states, and with hybrid sharding once more between the replicas of each shard. ZeRO 0 sums
+gradients in buckets of ``BUCKET_BYTES``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autoplan.capabilities import BUCKET_BYTES
+from autoplan.search.pipeline.configs import Config
+from autoplan.search.pipeline.loads import Load, Unit
+from cost_models.collectives import CollectiveKind, collective_s
+from cost_models.memory import COMPUTE_BYTES, STORED_BYTES
+from hardware_profiles.spec import ClusterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMessages:
+    """Prices of one configuration's messages over ``dp``; remembers what it has priced."""
+
+    config: Config
+    precision: str
+    gpus_per_node: int
+    cluster: ClusterSpec
+    known: dict[tuple[CollectiveKind, float, int], float] = field(default_factory=dict)
+
+    def gather_s(self, unit: Unit) -> float:
+        """Weights of one unit, in the precision of compute."""
+        nbytes = (unit.trained_elements + unit.frozen_elements) * COMPUTE_BYTES[self.precision]
+        return self._shared("all_gather", nbytes)
+
+    def reduce_s(self, unit: Unit) -> float:
+        """Gradients of one unit, in fp32, to the ranks that store them."""
+        nbytes = unit.trained_elements * STORED_BYTES
+        seconds = self._shared("reduce_scatter", nbytes)
+        if self.config.replicas > 1:
+            each = nbytes / self.config.shards
+            seconds += self._sent("all_reduce", each, self.config.replicas)
+        return seconds
+
+    def sum_s(self, load: Load) -> float:
+        """All gradients of a stage, in fp32, summed over ``dp`` in buckets."""
+        elements = sum(unit.count * unit.trained_elements for unit in load.units)
+        return elements * self.sum_per_element_s
+
+    @property
+    def sum_per_element_s(self) -> float:
+        """Seconds that one element adds to the sum of gradients."""
+        bucket_s = self._sent("all_reduce", BUCKET_BYTES, self.config.dp)
+        return bucket_s / BUCKET_BYTES * STORED_BYTES
+
+    def _shared(self, kind: CollectiveKind, nbytes: float) -> float:
+        return self._sent(kind, nbytes, self.config.shards)
+
+    def _sent(self, kind: CollectiveKind, nbytes: float, ranks: int) -> float:
+        if not nbytes:
+            return 0.0
+        key = kind, nbytes, ranks
+        if key not in self.known:
+            near = self.config.dp_ranks_per_node(self.gpus_per_node)
+            if kind == "all_reduce" and ranks == self.config.replicas and self.config.replicas > 1:
+                near = max(1, near // self.config.shards)
+            self.known[key] = collective_s(kind, nbytes, ranks, min(near, ranks), self.cluster)
+        return self.known[key]
