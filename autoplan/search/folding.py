@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.search.candidate_costs import CandidateCosts, Recomputed, kept_copies
+from autoplan.search.conversion_costs import ConversionCost
 from autoplan.search.folded_graph import Door
-from autoplan.search.operator_costs import ConversionCost
 from autoplan.search.problem import Choice, Node, Problem, Reader, Storage, Tensor, pages
 from autoplan.search.space import Link
 from autoplan.search.storages import KeptStorage

@@ -4,6 +4,10 @@ Products and fused attention become kernels with the shapes of the rank's shards
 product is one more product for each factor that learns. Convolutions are implicit products.
 Everything else streams what it reads and writes, twice as much in the backward (the same tensors
 and one gradient in, the others out).
+
+Gradients of parameters can be made later than those of activations. A product makes each by itself;
+what streams makes all of its gradients at once, so they are a parameter's only if no activation
+learns.
 """
 
 from __future__ import annotations
@@ -33,14 +37,23 @@ _IS_CAUSAL = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernels:
-    """What one rank runs for one operator and one microbatch; the backward if any output learns."""
+    """What one rank runs for one operator and one microbatch; the backward if any output learns.
+
+    ``backward_weight`` is the part of the backward that makes gradients of parameters.
+    """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
+    backward_weight: tuple[Work, ...] = ()
 
 
 def kernels_of(
-    node: OpNode, read: Sequence[TensorMeta], moved: float, strategy: Strategy, ranks: int
+    node: OpNode,
+    read: Sequence[TensorMeta],
+    moved: float,
+    strategy: Strategy,
+    ranks: int,
+    stored: Sequence[bool] = (),
 ) -> Kernels:
     """The kernels of a call on one rank.
 
@@ -48,12 +61,21 @@ def kernels_of(
         read: the tensors of ``node.operands``, whole, in the same order.
         moved: bytes that the rank reads and writes, a tensor that is read twice counted once.
         ranks: of the axis that the strategy splits over.
+        stored: which of the operands are parameters; none by default.
     """
+    stored = stored or (False,) * len(read)
+    share = _weight_share(read, stored)
     if not node.flops:
-        return Kernels(forward=(Streaming(bytes=moved),), backward=(Streaming(bytes=2 * moved),))
+        backward = (Streaming(bytes=2 * moved),)
+        return Kernels(
+            forward=(Streaming(bytes=moved),),
+            backward=backward,
+            backward_weight=backward * (share == 1),
+        )
     call = _Call(
         node=node,
         read=read,
+        stored=stored,
         shapes=tuple(
             local_shape(meta.shape, port.placement, ranks)
             for meta, port in zip(read, strategy.inputs, strict=True)
@@ -66,7 +88,15 @@ def kernels_of(
         return _product(call, _FIRST_FACTOR[node.target])
     if node.target in _CONVOLUTIONS:
         return _convolution(call)
-    return _contraction(node, moved, ranks if strategy.splits_work else 1)
+    return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
+
+
+def _weight_share(read: Sequence[TensorMeta], stored: Sequence[bool]) -> float:
+    """The share of parameters among the operands that learn."""
+    learning = [
+        is_stored for meta, is_stored in zip(read, stored, strict=True) if meta.requires_grad
+    ]
+    return sum(learning) / len(learning) if learning else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +105,7 @@ class _Call:
 
     node: OpNode
     read: Sequence[TensorMeta]
+    stored: Sequence[bool]
     shapes: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
 
@@ -91,10 +122,22 @@ class _Call:
         dtype = self.node.outputs[0].dtype
         return Gemm(m=m, n=n, k=k, batch=batch, dtype=dtype, output_bytes=self.output_bytes)
 
-    def gradients_of_added(self, operands: Sequence[TensorMeta]) -> tuple[Streaming, ...]:
-        """The gradient of a bias sums the output's gradient."""
-        nbytes = math.prod(self.output) * self.output_bytes
-        return tuple(Streaming(bytes=nbytes) for operand in operands if operand.requires_grad)
+    def kernels(self, forward: Gemm, first: int, gradients: Sequence[Gemm]) -> Kernels:
+        """A product of operands ``first`` and the next, with the gradients of both.
+
+        The gradient of anything else, a bias, sums the output's gradient.
+        """
+        added = Streaming(bytes=math.prod(self.output) * self.output_bytes)
+        order = (first, first + 1, *range(first), *range(first + 2, len(self.read)))
+        works = dict(zip(order, gradients, strict=False))
+        learning = [number for number in order if self.read[number].requires_grad]
+        return Kernels(
+            forward=(forward,),
+            backward=tuple(works.get(number, added) for number in learning),
+            backward_weight=tuple(
+                works.get(number, added) for number in learning if self.stored[number]
+            ),
+        )
 
 
 def _product(call: _Call, first: int) -> Kernels:
@@ -105,16 +148,8 @@ def _product(call: _Call, first: int) -> Kernels:
     rows = math.prod(call.output) // n
     m = rows if len(right) <= 2 else (left[-2] if len(left) > 1 else 1)
     batch = rows // m
-    learns = [operand.requires_grad for operand in call.read[first : first + 2]]
-    others = [*call.read[:first], *call.read[first + 2 :]]
-    return Kernels(
-        forward=(call.gemm(batch, m, n, k),),
-        backward=(
-            *(call.gemm(batch, m, k, n),) * learns[0],
-            *(call.gemm(batch, k, n, m),) * learns[1],
-            *call.gradients_of_added(others),
-        ),
-    )
+    gradients = call.gemm(batch, m, k, n), call.gemm(batch, k, n, m)
+    return call.kernels(call.gemm(batch, m, n, k), first, gradients)
 
 
 def _convolution(call: _Call) -> Kernels:
@@ -124,15 +159,11 @@ def _convolution(call: _Call) -> Kernels:
     assert isinstance(groups, int)
     channels, window = weight[0] // groups, math.prod(weight[1:])
     places = call.output[0] * math.prod(call.output[2:])
-    learns = [operand.requires_grad for operand in call.read[:2]]
-    return Kernels(
-        forward=(call.gemm(groups, places, channels, window),),
-        backward=(
-            *(call.gemm(groups, places, window, channels),) * learns[0],
-            *(call.gemm(groups, window, channels, places),) * learns[1],
-            *call.gradients_of_added(call.read[2:]),
-        ),
+    gradients = (
+        call.gemm(groups, places, window, channels),
+        call.gemm(groups, window, channels, places),
     )
+    return call.kernels(call.gemm(groups, places, channels, window), 0, gradients)
 
 
 def _attention(call: _Call) -> Kernels:
@@ -158,9 +189,16 @@ def _attention(call: _Call) -> Kernels:
     return Kernels(forward=(kernel(False),), backward=(kernel(True),) * learns)
 
 
-def _contraction(node: OpNode, moved: float, split: int) -> Kernels:
+def _contraction(node: OpNode, moved: float, split: int, share: float) -> Kernels:
     dtype = node.outputs[0].dtype
+
+    def kernel(flops: float, nbytes: float) -> Contraction:
+        return Contraction(flops=flops / split, bytes=nbytes, dtype=dtype)
+
+    backward = kernel(node.backward_flops, 2 * moved)
+    weight = kernel(share * node.backward_flops, share * 2 * moved)
     return Kernels(
-        forward=(Contraction(flops=node.flops / split, bytes=moved, dtype=dtype),),
-        backward=(Contraction(flops=node.backward_flops / split, bytes=2 * moved, dtype=dtype),),
+        forward=(kernel(node.flops, moved),),
+        backward=(backward,),
+        backward_weight=(weight,) * (share > 0),
     )

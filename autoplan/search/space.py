@@ -122,7 +122,7 @@ def _of_node(
     if node.name in overrides:
         return (_placed(overrides[node.name].placement, len(node.outputs)),)
     if node.kind == "parameter":
-        return tuple(_placed(p, len(node.outputs)) for p in _placements(node.outputs[0], tp))
+        return tuple(_placed(p, len(node.outputs)) for p in placements_of(node.outputs[0], tp))
     return (_placed(Replicate(), len(node.outputs)),)
 
 
@@ -134,7 +134,7 @@ def _of_door(door: Door, tp: int) -> tuple[Strategy, ...]:
             outputs=(placement,),
             splits_work=False,
         )
-        for placement in _placements(door.meta, tp)
+        for placement in placements_of(door.meta, tp)
     )
 
 
@@ -144,8 +144,8 @@ def _placed(placement: Placement, outputs: int) -> Strategy:
     )
 
 
-def _placements(meta: TensorMeta, tp: int) -> Iterator[Placement]:
-    """Replicate, and a shard of every dim that does not carry the batch and divides."""
+def placements_of(meta: TensorMeta, tp: int) -> Iterator[Placement]:
+    """In which a tensor may rest: Replicate, or a shard of a dim without the batch that divides."""
     yield Replicate()
     for dim, size in enumerate(meta.shape):
         shard = Shard(dim)
