@@ -51,6 +51,7 @@ def plan(
     placements: Mapping[str, object] | None = None,
     memory_limit: str | float | None = None,
     memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
+    planned_only: bool = False,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
     progress: Progress | None = None,
@@ -73,6 +74,7 @@ def plan(
             ``{"model.layers.*.mlp.*.weight": "Shard(0)"}``, or ``"Replicate()"``.
         memory_limit: what may be used of each device: ``"70GiB"``, bytes, or a fraction up to 1.
         memory_margin: the fraction of it that is left free: ``"5%"`` or 0.05.
+        planned_only: also plan what cannot run yet: pipelines, replicas of what ZeRO splits.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.
@@ -94,6 +96,7 @@ def plan(
         placements=placements,
         memory_limit=memory_limit,
         memory_margin=memory_margin,
+        planned_only=planned_only,
     )
     tell = progress or _tell_nobody
     tell(0.0, f"loading {job.model.name}")

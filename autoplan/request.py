@@ -14,8 +14,8 @@ from typing import get_args
 from autoplan import amounts
 from autoplan.errors import PlanError, ProfileError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins, Precision
-from autoplan.search.candidates import check_pins
 from autoplan.search.overrides import given_placements
+from autoplan.search.pins import SCHEDULES, check_pins
 from cost_models.optimizers import OPTIMIZERS
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
@@ -23,6 +23,7 @@ from hardware_profiles.spec import ClusterSpec
 PIN_NAMES = tuple(field.name for field in fields(Pins))
 RECOMPUTE = ("none", "full")
 _RANGES = {"zero": (0, 3), "recompute": (0, 10**6)}
+_NAMES = {"schedule": SCHEDULES, "outermost": ("pp", "dp")}
 LARGEST_BATCH = 10**8
 """Sizes of tensors at the global batch must fit 64 bits."""
 
@@ -50,7 +51,7 @@ def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
     read: dict[str, int | str] = {}
     for name, value in (values or {}).items():
         _check_known("pin", name, PIN_NAMES)
-        read[name] = _recompute(value) if name == "recompute" else _integer(name, value)
+        read[name] = _pin(name, value)
     return Pins(**read)  # pyright: ignore[reportArgumentType]
 
 
@@ -67,6 +68,7 @@ def make_job(
     memory_limit: str | float | None = None,
     memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
     placements: Mapping[str, object] | None = None,
+    planned_only: bool = False,
 ) -> Job:
     """The job, on all devices of a node unless ``gpus_per_node`` says how many.
 
@@ -99,6 +101,7 @@ def make_job(
         else amounts.memory_limit(memory_limit, profile.device.memory_bytes, profile.device.name),
         memory_margin=amounts.margin(memory_margin),
         placements=given_placements(placements),
+        planned_only=planned_only,
     )
     check_pins(job)
     return job
@@ -109,7 +112,7 @@ def _check_range(what: str, value: int, most: int, cluster: str) -> None:
         raise PlanError(f"{value} {what}: {cluster} has 1 to {most}")
 
 
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+def _check_known(what: str, name: object, known: Iterable[str]) -> None:
     known = tuple(known)
     if not isinstance(name, str):
         raise PlanError(f"{what} {name!r} is no name; choose from {', '.join(known)}")
@@ -117,6 +120,13 @@ def _check_known(what: str, name: str, known: Iterable[str]) -> None:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise PlanError(f"unknown {what} {name!r}; {hint}choose from {', '.join(known)}")
+
+
+def _pin(name: str, value: int | str) -> int | str:
+    if name in _NAMES:
+        _check_known(f"pin {name}", value, _NAMES[name])
+        return value
+    return _recompute(value) if name == "recompute" else _integer(name, value)
 
 
 def _recompute(value: int | str) -> int | str:

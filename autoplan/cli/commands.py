@@ -52,6 +52,7 @@ def plan(
     place: plan_options.Placements = None,
     memory_limit: plan_options.MemoryLimit = None,
     memory_margin: plan_options.MemoryMargin = f"{DEFAULT_MEMORY_MARGIN:.0%}",
+    allow_planned_only: plan_options.PlannedOnly = False,
     output: plan_options.Output = None,
     as_json: Json = False,
 ) -> None:
@@ -78,6 +79,7 @@ def plan(
             placements=key_values("--place", place or ()),
             memory_limit=memory_limit,
             memory_margin=memory_margin,
+            planned_only=allow_planned_only,
             progress=progress,
         )
     search_s = time.monotonic() - started_s

@@ -36,7 +36,8 @@ Pins = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="Fix dp, tp, zero, microbatch or recompute (none, full, 6) (repeatable).",
+        help="Fix pp, dp, tp, outermost (pp, dp), schedule, stages_per_rank, zero, replicas, "
+        "microbatch or recompute (none, full, 6) (repeatable).",
     ),
 ]
 Placements = Annotated[
@@ -51,6 +52,9 @@ MemoryLimit = Annotated[
     typer.Option(metavar="70GiB", help="Memory used of a device, or 0.9 of it; default: all."),
 ]
 MemoryMargin = Annotated[str, typer.Option(metavar="5%", help="What of it is left free.")]
+PlannedOnly = Annotated[
+    bool, typer.Option("--allow-planned-only", help="Also plan what cannot run yet: pipelines.")
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
 ]

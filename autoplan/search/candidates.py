@@ -8,12 +8,13 @@ operator by name. What the user has pinned is honoured or refused with the value
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.search.overrides import NONE_GIVEN, Overrides, splitting_all
+from autoplan.search.pins import check_pins, divisors, listed
 from autoplan.search.space import StrategiesOf
 from autoplan.trace.graph import OpGraph, OpNode
 
@@ -52,7 +53,7 @@ def enumerate_candidates(
     Raises:
         PlanError: when a pin cannot hold or no candidate is left.
     """
-    check_pins(job)
+    check_pins(replace(job, planned_only=False))
     _check_recompute(graph, job)
     found = []
     degrees = admissible_tp(graph, job, strategies_of, overrides)
@@ -96,51 +97,8 @@ def admissible_tp(
     pin = f"tp={wanted}" if pins.tp is not None else f"dp={pins.dp} needs tp={wanted}, which"
     raise PlanError(
         f"{pin} cannot split {node.name if node else 'the model'}: its sizes do not divide into "
-        f"{wanted} equal parts; tp can be {_listed(good)}"
+        f"{wanted} equal parts; tp can be {listed(good)}"
     )
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending."""
-    return tuple(d for d in range(1, number + 1) if number % d == 0)
-
-
-def check_pins(job: Job) -> None:
-    """Refuses pins that hold for no model.
-
-    Raises:
-        PlanError: saying which values would hold.
-    """
-    pins, world = job.pins, job.world_size
-    names = {"pp": "pipeline", "cp": "context", "ep": "expert"}
-    for axis, word in names.items():
-        if (getattr(pins, axis) or 1) > 1:
-            raise PlanError(
-                f"{axis}={getattr(pins, axis)}: {word} parallelism is not available yet; "
-                f"use {axis}=1 or leave it out"
-            )
-    for axis in ("dp", "tp", "pp", "cp", "ep", "microbatch"):
-        value = getattr(pins, axis)
-        if value is not None and value < 1:
-            raise PlanError(
-                f"{axis}={value} is not a positive number; leave it out or use 1 or more"
-            )
-    for axis in ("dp", "tp"):
-        value = getattr(pins, axis)
-        if value is not None and world % value:
-            raise PlanError(
-                f"{axis}={value} does not divide the {world} GPUs; "
-                f"{axis} can be {_listed(divisors(world))}"
-            )
-    if pins.dp is not None and pins.tp is not None and pins.dp * pins.tp != world:
-        raise PlanError(
-            f"dp={pins.dp} times tp={pins.tp} is {pins.dp * pins.tp}, not the {world} GPUs; "
-            f"with dp={pins.dp} use tp={world // pins.dp}, with tp={pins.tp} use "
-            f"dp={world // pins.tp}"
-        )
-    stages = tuple(stage.stage for stage in ZERO_STAGES)
-    if pins.zero is not None and pins.zero not in stages:
-        raise PlanError(f"zero={pins.zero} is not a ZeRO stage; zero can be {_listed(stages)}")
 
 
 def _check_recompute(graph: OpGraph, job: Job) -> None:
@@ -202,7 +160,7 @@ def _why_none(job: Job, mixing: tuple[str, ...], tp_degrees: tuple[int, ...]) ->
     degrees = tuple(job.world_size // tp for tp in tp_degrees)
     if mixing and 1 not in degrees:
         return (
-            f"the batch cannot be split, because of {mixing[0]}; dp={_listed(degrees)} would "
+            f"the batch cannot be split, because of {mixing[0]}; dp={listed(degrees)} would "
             "split it: use 1 GPU"
         )
     if mixing:
@@ -216,16 +174,12 @@ def _why_none(job: Job, mixing: tuple[str, ...], tp_degrees: tuple[int, ...]) ->
         below = job.global_batch // step * step
         near = f"{below} or {below + step}" if below else f"{step}"
         return (
-            f"global batch {job.global_batch} is not divisible by dp={_listed(degrees)}; "
+            f"global batch {job.global_batch} is not divisible by dp={listed(degrees)}; "
             f"use a global batch of {near}, or another number of GPUs"
         )
     dp = fitting[0]
     samples = job.global_batch // dp
     return (
         f"microbatch={job.pins.microbatch} does not divide the {samples} samples of each of the "
-        f"dp={dp} ranks; microbatch can be {_listed(divisors(samples))}"
+        f"dp={dp} ranks; microbatch can be {listed(divisors(samples))}"
     )
-
-
-def _listed(values: Iterable[int]) -> str:
-    return ", ".join(str(value) for value in values)

@@ -46,10 +46,76 @@ def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
         job(**changes)
 
 
+@pytest.mark.parametrize(
+    ("pins", "named"),
+    [
+        ({"pp": 4}, "pp=4: pipelines cannot run yet; --allow-planned-only"),
+        ({"schedule": "1f1b"}, "schedule=1f1b: pipelines cannot run yet"),
+        ({"stages_per_rank": 2}, "stages_per_rank=2: pipelines cannot run yet"),
+        ({"outermost": "dp"}, "outermost=dp: pipelines cannot run yet"),
+        ({"replicas": 2}, "replicas=2: replicas of what ZeRO splits cannot run yet"),
+    ],
+)
+def test_what_cannot_run_is_planned_only_when_asked(pins: dict[str, Any], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        job(pins=Pins(**pins))
+    assert job(pins=Pins(**pins), planned_only=True).pins == Pins(**pins)
+
+
+def test_pins_that_ask_for_what_is_are_no_extra() -> None:
+    plain = Pins(pp=1, schedule="none", stages_per_rank=1, replicas=1, outermost="pp")
+    assert job(pins=plain).pins == plain
+
+
+@pytest.mark.parametrize(
+    ("pins", "named"),
+    [
+        ({"cp": 2}, "cp=2: context parallelism is not available yet"),
+        ({"ep": 2}, "ep=2: expert parallelism is not available yet"),
+        ({"pp": 3}, "pp=3 does not divide the 8 GPUs; pp can be 1, 2, 4, 8"),
+        ({"pp": 2, "dp": 2, "tp": 4}, "pp=2 times dp=2 times tp=4 is 16, not the 8 GPUs; "
+                                      "use pp=1 or dp=1 or tp=2"),
+        ({"pp": 8, "dp": 8, "tp": 8}, "is 512, not the 8 GPUs; leave one of them out"),
+        ({"pp": 2, "dp": 1, "tp": 2}, "is 4, not the 8 GPUs; use pp=4 or dp=2 or tp=4"),
+        ({"pp": 4, "tp": 4}, "pp=4 times tp=4 is 16, no divisor of the 8 GPUs; use pp=2 or tp=2"),
+        ({"pp": 1, "schedule": "1f1b"}, "schedule=1f1b needs a pipeline and pp=1 has none"),
+        ({"pp": 2, "schedule": "none"}, "pp=2 needs a pipeline and schedule=none has none"),
+        ({"pp": 1, "stages_per_rank": 2}, "stages_per_rank=2 needs a pipeline"),
+        ({"pp": 1, "outermost": "dp"}, "outermost=dp needs a pipeline and pp=1"),
+        ({"schedule": "1f1b", "stages_per_rank": 2}, "stages_per_rank can be 1$"),
+        ({"schedule": "zbv", "stages_per_rank": 3}, "schedule=zbv does not run 3 .* can be 2$"),
+        ({"dp": 4, "replicas": 3}, "replicas=3 does not divide the 4 .* can be 1, 2, 4$"),
+        ({"pp": 2, "tp": 2, "replicas": 4}, "replicas=4 does not divide the 2 .* can be 1, 2$"),
+        ({"zero": 0, "replicas": 2}, "zero=0 splits nothing"),
+    ],
+)  # fmt: skip
+def test_pins_of_pipelines_that_hold_for_no_model(pins: dict[str, Any], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        job(pins=Pins(**pins), planned_only=True)
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        {"pp": 2, "dp": 2, "tp": 2},
+        {"pp": 4, "schedule": "interleaved_1f1b", "stages_per_rank": 3},
+        {"pp": 2, "schedule": "zbv", "stages_per_rank": 2, "outermost": "dp"},
+        {"dp": 2, "tp": 2},
+        {"dp": 8, "zero": 3, "replicas": 2},
+    ],
+)
+def test_pins_of_pipelines_that_can_hold(pins: dict[str, Any]) -> None:
+    assert job(pins=Pins(**pins), planned_only=True).pins == Pins(**pins)
+
+
 def test_pins_from_text() -> None:
     given = {"dp": "2", "tp": 4, "zero": "0", "recompute": "full"}
     assert request.make_pins(given) == Pins(dp=2, tp=4, zero=0, recompute="full")
     assert request.make_pins({"recompute": "6"}) == Pins(recompute=6)
+    pipeline = {"pp": "4", "schedule": "1f1b", "stages_per_rank": "1", "outermost": "dp"}
+    assert request.make_pins(pipeline | {"replicas": 2}) == Pins(
+        pp=4, schedule="1f1b", stages_per_rank=1, outermost="dp", replicas=2
+    )
     assert request.make_pins(None) == Pins()
     assert request.make_pins(Pins(tp=2)) == Pins(tp=2)
 
@@ -63,6 +129,14 @@ def test_pins_from_text() -> None:
         ({"tp": "-1"}, "tp=-1"),
         ({"tp": "²"}, "tp=²"),
         ({"zero": 4}, "zero=4: expected a number from 0 to 3"),
+        (
+            {"schedule": "1fib"},
+            "unknown pin schedule '1fib'; did you mean '1f1b'",
+        ),
+        ({"schedule": 1}, "pin schedule 1 is no name; choose from none, gpipe, 1f1b"),
+        ({"outermost": "tp"}, "unknown pin outermost 'tp'; .*choose from pp, dp"),
+        ({"stages_per_rank": "0"}, "stages_per_rank=0: expected a number from 1"),
+        ({"replicas": "two"}, "replicas=two: expected a number from 1"),
         ({"recompute": "some"}, "recompute=some: choose from none, full"),
         ({"recompute": "1.5"}, "recompute=1.5: choose from none, full, or give the number"),
     ],
