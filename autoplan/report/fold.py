@@ -1,27 +1,80 @@
 """Repeated layers folded into one pattern: ``transformer.h.*.attn.c_attn.weight``.
 
-Blocks of one kind share their placements, so a plan holds them once; here the paths of the blocks
+Blocks of a region share their placements, so a plan holds them once; here the paths of the blocks
 are folded too. An index that takes every value of the model's repeated layers becomes ``*``; when
-several kinds share a pattern (dense and expert layers), each shows its own indices in braces.
+several kinds share a pattern (dense and expert layers), each shows its own indices in braces. What
+is placed alike in all regions of a kind stands once, the rest by region.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from autoplan.plan import RegionPlan
 
+_NUMBERED = re.compile(r"(.+)\.(\d+)", re.ASCII)
+
 
 def parameter_rows(regions: Sequence[RegionPlan]) -> Iterator[tuple[str, str]]:
     """Name pattern and tensor-parallel placement of every parameter, the root's first."""
-    patterns = {region.kind: block_pattern(region.blocks) for region in regions if region.blocks}
-    shared = {text for text in patterns.values() if list(patterns.values()).count(text) > 1}
+    kinds: dict[str, list[RegionPlan]] = {}
     for region in sorted(regions, key=lambda region: bool(region.blocks)):
-        prefix = patterns.get(region.kind, "")
-        if prefix in shared:
-            prefix = block_pattern(region.blocks, explicit=True)
-        for name, placement in _folded(region.parameters):
-            yield (f"{prefix}.{name}" if prefix else name), placement
+        kinds.setdefault(region.kind, []).append(region)
+    patterns = {kind: block_pattern(_blocks(members)) for kind, members in kinds.items() if kind}
+    texts = list(patterns.values())
+    for kind, members in kinds.items():
+        is_one_of_several = texts.count(patterns.get(kind, "")) > 1
+        for blocks, parameters, is_part in _variants(members):
+            explicit = is_part or is_one_of_several
+            prefix = block_pattern(blocks, explicit=explicit) if blocks else ""
+            for name, placement in _folded(parameters):
+                yield (f"{prefix}.{name}" if prefix else name), placement
+
+
+def named_blocks(paths: Sequence[str], among: Sequence[str]) -> str:
+    """Blocks in few words: ``layers 0-3, 16-19``.
+
+    Args:
+        among: all blocks of the model; where ``layers`` are several, each is named by its path.
+    """
+    every = {match[1] for path in among if (match := _NUMBERED.fullmatch(path))}
+    short = [name.rpartition(".")[2] for name in every]
+    found: dict[str, list[int] | None] = {}
+    for path in paths:
+        match = _NUMBERED.fullmatch(path)
+        if match is None:
+            found[path] = None
+            continue
+        last = match[1].rpartition(".")[2]
+        name = last if short.count(last) <= 1 else match[1]
+        numbers = found.setdefault(name, [])
+        if numbers is not None:
+            numbers.append(int(match[2]))
+    return ", ".join(f"{name} {ranges(n)}" if n else name for name, n in found.items())
+
+
+def _blocks(regions: Sequence[RegionPlan]) -> tuple[str, ...]:
+    return tuple(block for region in regions for block in region.blocks)
+
+
+def _variants(
+    regions: Sequence[RegionPlan],
+) -> Iterator[tuple[tuple[str, ...], dict[str, str], bool]]:
+    """Blocks with what is placed alike in them, and whether these are but a part of the kind's."""
+    first = regions[0].parameters
+    alike = {
+        name: placement
+        for name, placement in first.items()
+        if all(region.parameters.get(name) == placement for region in regions)
+    }
+    yield _blocks(regions), alike, False
+    apart: dict[tuple[tuple[str, str], ...], list[RegionPlan]] = {}
+    for region in regions:
+        rest = tuple((n, p) for n, p in region.parameters.items() if n not in alike)
+        apart.setdefault(rest, []).append(region)
+    for rest, members in apart.items():
+        yield _blocks(members), dict(rest), True
 
 
 def _folded(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -7,18 +7,23 @@ shown at once.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
+from dataclasses import fields
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.job import Pins
 from autoplan.plan import Plan
-from autoplan.report import units, words
+from autoplan.report import schedules, units, words
 from autoplan.report.bars import bar_table
 from autoplan.report.fold import parameter_rows
+from autoplan.report.ranks import rank_tables
+from autoplan.report.recompute import recompute
 from autoplan.report.versus import versus
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
@@ -46,7 +51,9 @@ def print_report(plan: Plan, console: Console | None = None) -> None:
     console.print(_verdict(plan, cluster))
     _section(console, "Assumptions", _assumptions(plan, cluster))
     _section(console, "Plan", _decisions(plan))
-    _section(console, "Memory on the fullest device", _memory(plan))
+    if plan.stages:
+        _section(console, "Ranks of the pipeline", rank_tables(plan))
+    _section(console, f"Memory on the fullest device{_fullest_rank(plan)}", _memory(plan))
     _section(console, "Time of one step", _time(plan))
     _section(console, "Placement of parameters on tp", _placements(plan))
     _section(console, "Against other plans", versus(plan))
@@ -70,7 +77,14 @@ def _section(console: Console, title: str, body: RenderableType) -> None:
 def _verdict(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     device = f" {cluster.device.name}" if cluster else " devices"
     title = Text(f"{plan.job.model.name} on {plan.mesh.world_size} x{device}", style="bold")
-    title.append(f"  {words.mesh(plan.mesh)}, ZeRO {plan.zero}", style="bold cyan")
+    decisions = words.decisions(
+        plan.mesh,
+        schedule=plan.schedule,
+        stages_per_rank=schedules.stages_per_rank(plan),
+        zero_stage=plan.zero,
+        replicas=plan.replicas,
+    )
+    title.append(f"  {decisions}", style="bold cyan")
     lines = [title, Text(words.verdict(plan), style="green")]
     if plan.job.memory_limit_bytes is not None:
         lines.append(Text(words.memory_limit(plan.job.memory_limit_bytes, plan.job.memory_margin)))
@@ -93,9 +107,9 @@ def _pairs(rows: list[tuple[str, str]]) -> Table:
 def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
     job = plan.job
     pins = [
-        f"{name}={value}"
-        for name in ("pp", "dp", "cp", "ep", "tp", "zero", "microbatch", "recompute")
-        if (value := getattr(job.pins, name)) is not None
+        f"{field.name}={value}"
+        for field in fields(Pins)
+        if (value := getattr(job.pins, field.name)) is not None
     ]
     whole = "the device" if job.memory_limit_bytes is None else "the limit"
     nodes = f"{job.nodes} node{'s' if job.nodes > 1 else ''} of {job.gpus_per_node}"
@@ -110,6 +124,7 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
             ("memory margin", f"{units.percent(job.memory_margin)} of {whole} is left free"),
             ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
             *(("placed", f"{glob} = {placement}") for glob, placement in job.placements),
+            *([("planned only", "what cannot run yet may be chosen")] if job.planned_only else []),
         ]
     )
 
@@ -149,15 +164,23 @@ def _profile(plan: Plan, cluster: ClusterSpec | None) -> str:
 
 
 def _decisions(plan: Plan) -> RenderableType:
-    rows = [
-        ("mesh", f"{words.mesh(plan.mesh)} = {plan.mesh.world_size} devices"),
-        ("batch", words.batch(plan)),
-        ("ZeRO", words.zero(plan)),
-        ("recompute", words.recompute(plan)),
-    ]
-    if plan.mesh.pp > 1:
-        rows.append(("schedule", plan.schedule))
-    return _pairs(rows)
+    mesh = f"{words.mesh(plan.mesh)} = {plan.mesh.world_size} devices"
+    if plan.mesh.pp > 1 and plan.mesh.dp > 1:
+        mesh += ", the outermost axis first"
+    return _pairs(
+        [
+            ("mesh", mesh),
+            *([("schedule", schedules.sentence(plan))] if plan.stages else []),
+            ("batch", words.batch(plan)),
+            ("ZeRO", words.zero(plan)),
+            ("recompute", recompute(plan)),
+        ]
+    )
+
+
+def _fullest_rank(plan: Plan) -> str:
+    totals = [stage.memory.total for stage in plan.estimate.stages]
+    return f", of pp rank {totals.index(max(totals))}" if plan.stages else ""
 
 
 def _memory(plan: Plan) -> RenderableType:
@@ -215,7 +238,8 @@ def _placements(plan: Plan) -> RenderableType:
 def _certificate(plan: Plan) -> str:
     search = plan.search
     if search.gap > 0:
-        gap = units.percent(max(search.gap, 0.001))
+        digits = 1000 if search.gap < 0.099 else 100
+        gap = units.percent(math.ceil(search.gap * digits) / digits)
         proof = (
             f"No plan in the space takes less than {units.seconds(search.lower_bound_s)} by the"
             f" same cost model: this one is within {gap} of the best."

@@ -5,13 +5,18 @@ Figures stand in a table of less than 80 columns, the reasons below it, where ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autoplan.plan import Alternative, Plan
-from autoplan.report import units, words
+from autoplan.plan import Alternative, MeshPlan, Plan
+from autoplan.report import schedules, units
+from autoplan.report.recompute import recompute_share
+
+_AXES = ("pp", "dp", "cp", "ep", "tp")
 
 
 def versus(plan: Plan) -> Group:
@@ -26,40 +31,62 @@ def versus(plan: Plan) -> Group:
 
 
 def _figures(plan: Plan) -> Table:
+    others = plan.alternatives
+    axes = _axes([plan.mesh, *(other.mesh for other in others)])
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("plan", no_wrap=True, overflow="ellipsis", max_width=17)
-    table.add_column("mesh", no_wrap=True)
+    table.add_column(" x ".join(axes), no_wrap=True)
     for name in ("ZeRO", "microb.", "step", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     recomputes = _recomputes(plan)
     if recomputes:
-        table.add_column("recompute", no_wrap=True)
+        table.add_column("recompute", overflow="fold")
     table.add_row(
         "this plan",
-        words.mesh(plan.mesh),
+        _mesh(plan.mesh, axes, plan.schedule, schedules.stages_per_rank(plan), plan.replicas),
         str(plan.zero),
         str(plan.num_microbatches),
         units.seconds(plan.estimate.step_s),
         units.nbytes(plan.estimate.peak_memory_bytes),
-        *([words.recompute_share(plan)] if recomputes else []),
+        *([recompute_share(plan)] if recomputes else []),
         style="bold green",
     )
-    for other in plan.alternatives:
-        table.add_row(*_row(other, plan, recomputes), style="" if other.fits else "dim")
+    for other in others:
+        table.add_row(*_row(other, axes, recomputes), style="" if other.fits else "dim")
     return table
+
+
+def _axes(meshes: Sequence[MeshPlan]) -> tuple[str, ...]:
+    """Axes that any of the meshes has, ``dp`` and ``tp`` in any case."""
+    used = {axis for axis in _AXES for mesh in meshes if getattr(mesh, axis) > 1}
+    return tuple(axis for axis in _AXES if axis in used | {"dp", "tp"})
+
+
+def _mesh(
+    mesh: MeshPlan, axes: Sequence[str], schedule: str, stages_per_rank: int, replicas: int
+) -> str:
+    """Degrees, with what there is to say of the pipeline and of replicas in lines below."""
+    lines = [" x ".join(str(getattr(mesh, axis)) for axis in axes)]
+    if mesh.pp > 1:
+        lines.append(schedules.short_name(schedule, stages_per_rank))
+    if mesh.pp > 1 and mesh.outermost == "dp":
+        lines.append("dp outermost")
+    if replicas > 1:
+        lines.append(f"{replicas} replicas")
+    return "\n".join(lines)
 
 
 def _recomputes(plan: Plan) -> bool:
     """Whether any of the plans recomputes something."""
-    return words.recompute_share(plan) != "none" or any(
+    return recompute_share(plan) != "none" or any(
         other.recompute != "none" for other in plan.alternatives
     )
 
 
-def _row(other: Alternative, plan: Plan, recomputes: bool) -> tuple[str | Text, ...]:
+def _row(other: Alternative, axes: Sequence[str], recomputes: bool) -> tuple[str | Text, ...]:
     return (
         Text(other.name),
-        words.mesh(other.mesh),
+        _mesh(other.mesh, axes, other.schedule, other.stages_per_rank, other.replicas),
         str(other.zero),
         str(other.num_microbatches),
         "-" if other.step_s is None else units.seconds(other.step_s),

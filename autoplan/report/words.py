@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from autoplan.plan import Estimate, MeshPlan, Plan
-from autoplan.report import units
-from autoplan.report.fold import block_pattern
-
-AXES = ("pp", "dp", "cp", "ep", "tp")
+from autoplan.report import schedules, units
 
 _ZERO = {
     0: "every data-parallel rank holds all weights, gradients and optimizer state;"
     " gradients are all-reduced once a step",
-    1: "stored weights and optimizer state are split over dp; weights are gathered once a step,"
+    1: "stored weights and optimizer state are split over {dp}; weights are gathered once a step,"
     " gradients reduced once, at the last microbatch",
-    2: "stored weights, gradients and optimizer state are split over dp; weights are gathered once"
-    " a step, gradients reduced after every microbatch",
-    3: "weights, gradients and optimizer state are split over dp; weights are gathered for every"
+    2: "stored weights, gradients and optimizer state are split over {dp}; weights are gathered"
+    " once a step, gradients reduced after every microbatch",
+    3: "weights, gradients and optimizer state are split over {dp}; weights are gathered for every"
     " use and freed after it",
 }
 COMPONENTS = {
@@ -26,10 +23,26 @@ COMPONENTS = {
 }
 
 
+def axes(plan: MeshPlan) -> tuple[str, ...]:
+    """The axes from the one whose ranks are farthest apart to the one of neighbours."""
+    return (*(("dp", "pp") if plan.outermost == "dp" else ("pp", "dp")), "cp", "ep", "tp")
+
+
 def mesh(plan: MeshPlan) -> str:
     """``dp 4 x tp 2``: the axes with more than one rank; ``one device`` when there is none."""
-    sizes = [f"{axis} {getattr(plan, axis)}" for axis in AXES if getattr(plan, axis) > 1]
+    sizes = [f"{axis} {getattr(plan, axis)}" for axis in axes(plan) if getattr(plan, axis) > 1]
     return " x ".join(sizes) or "one device"
+
+
+def decisions(
+    mesh_plan: MeshPlan, *, schedule: str, stages_per_rank: int, zero_stage: int, replicas: int
+) -> str:
+    """``pp 4 x dp 2 x tp 2, interleaved x2, ZeRO 1``."""
+    parts = [mesh(mesh_plan)]
+    if mesh_plan.pp > 1:
+        parts.append(schedules.short_name(schedule, stages_per_rank))
+    parts.append(f"ZeRO {zero_stage}" + (f" in {replicas} replicas" if replicas > 1 else ""))
+    return ", ".join(parts)
 
 
 def batch(plan: Plan) -> str:
@@ -43,35 +56,19 @@ def batch(plan: Plan) -> str:
 
 
 def zero(plan: Plan) -> str:
-    """What the ZeRO stage splits."""
-    if plan.mesh.dp == 1:
+    """What the ZeRO stage splits, and over which ranks."""
+    dp, replicas = plan.mesh.dp, plan.replicas
+    if dp == 1:
         return f"stage {plan.zero}: one data-parallel rank, nothing to split"
-    return f"stage {plan.zero}: {_ZERO[plan.zero]}"
-
-
-def recompute(plan: Plan) -> str:
-    """Which blocks run their forward twice."""
-    blocks = sum(len(region.blocks) for region in plan.regions)
-    recomputed = sum(len(region.recomputed) for region in plan.regions)
-    if not recomputed:
-        return "none: all activations that the backward needs are kept"
-    if recomputed == blocks:
-        return f"full: each of the {blocks} blocks runs its forward again in the backward"
-    which = ", ".join(
-        block_pattern(region.recomputed, explicit=True)
-        for region in plan.regions
-        if region.recomputed
+    ranks = "dp" if replicas == 1 else f"{dp // replicas} of the {dp} dp ranks"
+    # In a pipeline the higher stages do what stage 1 does (``cost_models.zero``).
+    does = _ZERO[min(plan.zero, 1) if plan.mesh.pp > 1 else plan.zero].format(dp=ranks)
+    if replicas == 1:
+        return f"stage {plan.zero}: {does}"
+    return (
+        f"stage {plan.zero} in {replicas} replicas (hybrid sharding): {does}; sums of gradients go"
+        " from replica to replica"
     )
-    return f"{recomputed} of {blocks} blocks run their forward again in the backward ({which})"
-
-
-def recompute_share(plan: Plan) -> str:
-    """``none``, ``full``, or how many blocks: ``6 of 12``."""
-    blocks = sum(len(region.blocks) for region in plan.regions)
-    recomputed = sum(len(region.recomputed) for region in plan.regions)
-    if not recomputed:
-        return "none"
-    return "full" if recomputed == blocks else f"{recomputed} of {blocks}"
 
 
 def time_parts(estimate: Estimate) -> list[tuple[str, float]]:

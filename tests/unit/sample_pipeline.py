@@ -33,9 +33,12 @@ ROOT = RegionPlan(
         "model.norm.weight": "Replicate()",
         "lm_head.weight": "Shard(0)",
     },
-    operators={"model.embed_tokens": "shard_vocab", "model.norm": "replicate", "lm_head": "col"},
+    operators=dict.fromkeys(
+        ("model.embed_tokens/embedding", "model.norm/mul", "model.norm/rsqrt", "lm_head/linear"),
+        "replicate",
+    ),
     inputs=(),
-    recomputed_operators=("model.norm",),
+    recomputed_operators=("model.norm/mul", "model.norm/rsqrt"),
 )
 
 _PARAMETERS = {
@@ -47,17 +50,21 @@ _PARAMETERS = {
 }
 _OPERATORS = dict.fromkeys(
     (
-        "input_layernorm",
-        "self_attn.q_proj",
-        "self_attn.attention",
-        "self_attn.o_proj",
-        "post_attention_layernorm",
-        "mlp.gate_proj",
-        "mlp.act_fn",
-        "mlp.mul",
-        "mlp.down_proj",
+        "input_layernorm/rsqrt",
+        "input_layernorm/mul",
+        "self_attn.q_proj/linear",
+        "self_attn/view",
+        "self_attn/neg",
+        "self_attn/cat",
+        "self_attn/scaled_dot_product_attention",
+        "self_attn.o_proj/linear",
+        "add",
+        "mlp.gate_proj/linear",
+        "mlp.act_fn/silu",
+        "mlp/mul",
+        "mlp.down_proj/linear",
     ),
-    "strategy",
+    "replicate",
 )
 EARLY_REGION = RegionPlan(
     kind=LAYERS[0],
@@ -66,7 +73,15 @@ EARLY_REGION = RegionPlan(
     parameters=_PARAMETERS,
     operators=_OPERATORS,
     inputs=("Shard(1)",),
-    recomputed_operators=("input_layernorm", "post_attention_layernorm", "mlp.act_fn", "mlp.mul"),
+    recomputed_operators=(
+        "input_layernorm/rsqrt",
+        "input_layernorm/mul",
+        "self_attn/view",
+        "self_attn/neg",
+        "self_attn/cat",
+        "mlp.act_fn/silu",
+        "mlp/mul",
+    ),
 )
 LATE_REGION = RegionPlan(
     kind=LAYERS[0],
@@ -75,13 +90,13 @@ LATE_REGION = RegionPlan(
     parameters=_PARAMETERS,
     operators=_OPERATORS,
     inputs=("Shard(1)",),
-    recomputed_operators=("input_layernorm",),
+    recomputed_operators=("input_layernorm/mul", "add"),
 )
 
 STAGES = tuple(
     StagePlan(
         rank=number % 4,
-        first="model.embed_tokens" if number == 0 else LAYERS[4 * number],
+        first="model.embed_tokens/embedding" if number == 0 else LAYERS[4 * number],
         blocks=LAYERS[4 * number : 4 * number + 4],
     )
     for number in range(8)
