@@ -23,8 +23,8 @@ from autoplan.trace.guards import (
 from autoplan.trace.huggingface import causal_attention
 from autoplan.trace.inputs import Input
 from autoplan.trace.repeat_errors import CannotFoldError
-from autoplan.trace.source_lines import line_of_error
-from autoplan.trace.torch_private import GuardOnDataDependentSymNode
+from autoplan.trace.source_lines import line_of_error, lines_recorded
+from autoplan.trace.torch_private import GuardOnDataDependentSymNode, uncompiled_graphs
 
 MODEL = "model"
 LossFn = Callable[[Any, Any], torch.Tensor]
@@ -104,6 +104,8 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
             refuse_tensor_hooks(),
             refuse_assigned_buffers(),
             refuse_python_random(),
+            lines_recorded(program),
+            uncompiled_graphs(),
         ):
             return torch.export.export(program, tensors, strict=False)
     except (AutoplanError, CannotFoldError):

@@ -69,11 +69,28 @@ def _outermost(
         yield group
 
 
+def parts_of(module: nn.Module) -> list[nn.Module]:
+    """The module and all below it, duplicates included, in the order of ``named_modules``."""
+    found = [module]
+    for child in module._modules.values():
+        if child is not None:
+            found += parts_of(child)
+    return found
+
+
 def stored_tensors(module: nn.Module) -> list[torch.Tensor]:
     """Parameters and buffers of a module tree, duplicates included, in a fixed order."""
-    parameters = (tensor for _, tensor in module.named_parameters(remove_duplicate=False))
-    buffers = (tensor for _, tensor in module.named_buffers(remove_duplicate=False))
-    return [*parameters, *buffers]
+    return _stored(parts_of(module))
+
+
+def buffers_of(module: nn.Module) -> list[torch.Tensor]:
+    """Buffers of a module tree, as they come in ``stored_tensors``."""
+    return [b for part in parts_of(module) for b in part._buffers.values() if b is not None]
+
+
+def _stored(parts: list[nn.Module]) -> list[torch.Tensor]:
+    parameters = [p for part in parts for p in part._parameters.values() if p is not None]
+    return [*parameters, *(b for part in parts for b in part._buffers.values() if b is not None)]
 
 
 def tensor_key(tensor: torch.Tensor) -> tuple:
@@ -144,18 +161,13 @@ def _tensor_keys(tensors: dict[str, Any]) -> tuple:
 
 def _aliasing(module: nn.Module) -> tuple[int, ...]:
     numbers: dict[int, int] = {}
-    parts = (part for _, part in module.named_modules(remove_duplicate=False))
-    return tuple(
-        numbers.setdefault(id(item), len(numbers)) for item in (*stored_tensors(module), *parts)
-    )
+    parts = parts_of(module)
+    return tuple(numbers.setdefault(id(item), len(numbers)) for item in (*_stored(parts), *parts))
 
 
 def _hide_varying(group: Group) -> bool:
     """Moves attributes that differ within a group out of sight; False when one cannot be."""
-    columns = [
-        [part for _, part in module.named_modules(remove_duplicate=False)]
-        for _, module in group.members
-    ]
+    columns = [parts_of(module) for _, module in group.members]
     varying: list[tuple[int, str]] = []
     for position, part in enumerate(columns[0]):
         for name, value in own_attributes(part).items():

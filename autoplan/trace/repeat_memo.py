@@ -30,8 +30,9 @@ from autoplan.trace.block_calls import BlockCall, Result, Surroundings, read_cal
 from autoplan.trace.hidden import HIDDEN, reveal
 from autoplan.trace.plain_values import same
 from autoplan.trace.repeat_errors import CannotFoldError
-from autoplan.trace.repeat_groups import find_groups, stored_tensors
-from autoplan.trace.repeat_ops import BLOCK, MARK, describe
+from autoplan.trace.repeat_groups import buffers_of, find_groups, stored_tensors
+from autoplan.trace.repeat_ops import MARK, describe
+from autoplan.trace.stand_ins import Results, stand_in
 from autoplan.trace.torch_private import module_getattr, plain_tensor_access
 from autoplan.trace.withheld import WithheldParameters
 
@@ -55,6 +56,7 @@ class _Known:
     reads: Reads
     result: Result
     outputs: str
+    results: Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class BlockMemo:
         withheld = self.withheld.of(path)
         if not withheld:
             return stored_tensors(module)
-        return [*withheld, *(buffer for _, buffer in module.named_buffers(remove_duplicate=False))]
+        return [*withheld, *buffers_of(module)]
 
     def _stand_in(self, path: str, call: BlockCall, known: _Known) -> Any:
         withheld = self.withheld.of(path)
@@ -138,17 +140,16 @@ class BlockMemo:
             known.result.holds(range(len(withheld))) or not _grads_follow(call.ins, withheld)
         ):
             self.withheld.need(path)
-        new = BLOCK(known.key, path, call.ins, call.stored[len(withheld) :], known.outputs)
-        return known.result.rebuilt(call, new)
+        with plain_tensor_access():
+            stored = call.stored[len(withheld) :]
+            new = stand_in(known.key, path, call.ins, stored, known.outputs, known.results)
+            return known.result.rebuilt(call, new)
 
     def _find(self, call: BlockCall) -> _Known | None:
-        hidden = {
-            path: part.__dict__.get(HIDDEN, {})
-            for path, part in call.module.named_modules(remove_duplicate=False)
-        }
+        parts = dict(call.module.named_modules(remove_duplicate=False))
         for known in self._known[call.key]:
             if all(
-                name in hidden.get(path, ()) and same(hidden[path][name], value)
+                path in parts and _hides(parts[path], name, value)
                 for (path, name), value in known.reads.items()
             ):
                 return known
@@ -171,9 +172,15 @@ class BlockMemo:
             if change and known:
                 raise CannotFoldError(group, change)
             if not change and not known:
-                reusable = _Known(key, recording.reads, result, describe(new))
+                reusable = _Known(key, recording.reads, result, describe(new), Results(new))
                 self._known[call.key].append(reusable)
         return value
+
+
+def _hides(module: nn.Module, name: str, value: Any) -> bool:
+    """Whether a module has a hidden attribute of this value."""
+    hidden = module.__dict__.get(HIDDEN, {})
+    return name in hidden and same(hidden[name], value)
 
 
 def _grads_follow(ins: Sequence[torch.Tensor], withheld: Sequence[torch.Tensor]) -> bool:

@@ -8,16 +8,52 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
+
+from autoplan.trace.torch_private import current_tracer, stack_traces
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
 _AUTOPLAN = str(Path(__file__).parents[1])
 _SITE_PACKAGES = re.compile(r".*[\\/]site-packages[\\/]")
+
+
+@contextmanager
+def lines_recorded(program: nn.Module) -> Iterator[None]:
+    """While ``program`` is exported, its calls record no more of their stacks than is read here."""
+    forward = program.forward
+
+    @wraps(forward)
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        with stack_traces(current_tracer(), _stack_of_forwards):
+            return forward(*args, **kwargs)
+
+    program.forward = recording
+    try:
+        yield
+    finally:
+        program.forward = forward
+
+
+def _stack_of_forwards() -> str:
+    """The frames of modules' forwards outside torch and autoplan as the text of a stack trace."""
+    lines: list[str] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and not code.co_filename.startswith((_TORCH, _AUTOPLAN)):
+            lines.append(f'File "{code.co_filename}", line {frame.f_lineno}')
+        frame = frame.f_back
+    return "\n".join(reversed(lines))
 
 
 def line_of_stack(stack_trace: str) -> str:

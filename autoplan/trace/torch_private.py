@@ -6,23 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import _symbolic_trace
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing as proxies_paused,
+)
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 PRIVATE_NAMES = (
     "torch._C.DisableTorchFunction",
+    "torch._library.autograd.make_autograd_impl",
     "torch._ops.OpOverload",
     "torch._subclasses.fake_tensor.FakeTensor",
     "torch._subclasses.fake_tensor.FakeTensorMode",
+    "torch.fx._lazy_graph_module._use_lazy_graph_module",
     "torch.fx._symbolic_trace._orig_module_getattr",
+    "torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing",
+    "torch.fx.experimental.proxy_tensor.get_proxy_mode",
+    "torch.fx.experimental.proxy_tensor.track_tensor_tree",
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode",
     "torch.fx.node.has_side_effect",
     "torch.ops.aten._scaled_dot_product_efficient_attention",
@@ -34,26 +44,34 @@ PRIVATE_NAMES = (
 
 __all__ = [
     "AUTOCAST_REGION",
+    "GENERATED_AUTOGRAD",
     "GRAD_MODE_REGION",
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
     "OpOverload",
     "TreeSpec",
+    "current_tracer",
     "fake_like",
     "has_side_effect",
     "module_getattr",
     "plain_tensor_access",
+    "proxies_paused",
     "schema_arguments",
+    "stack_traces",
     "storage_id",
+    "track_tensor_tree",
     "tree_flatten",
     "tree_leaves",
     "tree_unflatten",
+    "uncompiled_graphs",
 ]
 
 OpOverload = torch._ops.OpOverload
 GRAD_MODE_REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 AUTOCAST_REGION = torch.ops.higher_order.wrap_with_autocast
+GENERATED_AUTOGRAD = "torch._library.autograd"
+"""The module that makes the ``torch.autograd.Function`` of an operator of ``torch.library``."""
 plain_tensor_access = torch._C.DisableTorchFunction
 """Context in which reading a tensor's attributes is not traced."""
 
@@ -80,6 +98,36 @@ def fake_like(tensor: torch.Tensor, mode: FakeTensorMode, dtype: torch.dtype) ->
         fake.requires_grad_(tensor.requires_grad)
         fake._is_param = True
     return fake
+
+
+def uncompiled_graphs() -> AbstractContextManager[None]:
+    """Context in which no Python source is written for graphs, which here are read and not run."""
+    return _use_lazy_graph_module(True)
+
+
+def current_tracer() -> Any:
+    """What writes the graph that is being exported."""
+    mode: Any = get_proxy_mode()
+    return mode.tracer
+
+
+@contextmanager
+def stack_traces(tracer: Any, trace: Callable[[], str]) -> Iterator[None]:
+    """The nodes of calls record ``trace()``, where the tracer would symbolize its whole stack."""
+    recorded, create_node = tracer.record_stack_traces, tracer.create_node
+
+    def created(*args: Any, **kwargs: Any) -> fx.Node:
+        node = create_node(*args, **kwargs)
+        if node.op == "call_function" and not node.stack_trace:
+            node.stack_trace = trace()
+        return node
+
+    tracer.record_stack_traces, tracer.create_node = False, created
+    try:
+        yield
+    finally:
+        tracer.record_stack_traces = recorded
+        del tracer.create_node
 
 
 @contextmanager
