@@ -75,6 +75,12 @@ class Elimination:
         """Whether all tables are small enough; ``minimise`` may be called only then."""
         return self._order is not None
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The decisions, first the one that goes first; only if all tables are small."""
+        assert self._order is not None
+        return self._order
+
     def minimise(
         self, single: Sequence[Costs], tables: Iterable[Table]
     ) -> tuple[float, tuple[int, ...]]:

@@ -9,6 +9,7 @@ no strategy of a view gives the placement read, the read is of a copy of the vie
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from autoplan.search.folded_graph import FoldedSizes
@@ -62,19 +63,31 @@ def _read(
     if kept.operand is not None:
         placement = strategy.inputs[kept.operand].placement
         source = space.folded.operand(node, node.operands[kept.operand])
-        return (*_followed(space, source, placement), local_fraction(placement, space.tp))
+        return (
+            *followed(space, source, placement, space.folded.region),
+            local_fraction(placement, space.tp),
+        )
     own = kept.source
     if own is not None and own.node == node.name:
         placement = strategy.outputs[own.index]
-        return (*_followed(space, own, placement), local_fraction(placement, space.tp))
+        return (
+            *followed(space, own, placement, space.folded.region),
+            local_fraction(placement, space.tp),
+        )
     share = 1 / space.tp if strategy.splits_work else 1.0
     return Ref(node.name, -1 - index), None, share
 
 
-def _followed(space: Space, ref: Ref, placement: Placement) -> tuple[Ref, Placement]:
-    """The allocated tensor behind ``ref``, in the placement that ``placement`` of it implies."""
+def followed(
+    space: Space, ref: Ref, placement: Placement, within: Container[str]
+) -> tuple[Ref, Placement]:
+    """The allocated tensor behind ``ref``, in the placement that ``placement`` of it implies.
+
+    Args:
+        within: folded nodes, of which views are followed.
+    """
     by_name = space.folded.graph.by_name
-    while ref.node in by_name and ref.node in space.folded.region:
+    while ref.node in within:
         node = by_name[ref.node]
         target = node.alias_of[ref.index] if node.alias_of else None
         if target is None:

@@ -1,0 +1,154 @@
+"""What a region is made of: calls, what enters and leaves, parameters, and what can be recomputed.
+
+Tensors are named as the folded graph names them: what enters a block by its door. Inputs, buffers
+and values that every stage makes for itself enter whole on every rank; as they never learn, no
+conversion of them costs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoplan.search.folded_graph import FoldedGraph
+from autoplan.search.regions.boundaries import Boundary, boundary_of, folded_ref
+from autoplan.trace.graph import OpNode, Ref
+from autoplan.trace.stack import Item, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """One block of a kind, or a part of the root.
+
+    Attributes:
+        key: the kind of the block, or the first call of the part.
+        calls: call nodes at the microbatch, in order; those of the kind's first block.
+        parameters: names of the parameter nodes that they read.
+        entries: what other items made, by folded tensor or door, with its boundary.
+        exits: what is made here and read by other items, likewise.
+        alike: entries that all blocks of the kind read alike; their producer's region keeps them.
+        kept_exits: exits that are such entries elsewhere.
+        loss: the loss, if it is made here.
+    """
+
+    key: str
+    is_block: bool
+    folded: FoldedGraph
+    calls: tuple[OpNode, ...]
+    parameters: tuple[str, ...]
+    entries: Mapping[Ref, int]
+    exits: Mapping[Ref, int]
+    alike: frozenset[Ref]
+    kept_exits: frozenset[Ref]
+    loss: Ref | None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, OpNode]:
+        return {node.name: node for node in self.calls}
+
+    @cached_property
+    def reads(self) -> Mapping[str, tuple[Ref, ...]]:
+        """The operands of each call, as folded tensors and doors."""
+        return {
+            node.name: tuple(self.folded.operand(node, ref) for ref in node.operands)
+            for node in self.calls
+        }
+
+    def allocator(self, ref: Ref) -> Ref:
+        """The tensor whose storage ``ref`` shares, as far back as this region goes."""
+        while ref.node in self.by_name:
+            node = self.by_name[ref.node]
+            target = node.alias_of[ref.index] if node.alias_of else None
+            if target is None:
+                break
+            ref = self.folded.operand(node, target)
+        return ref
+
+    def is_view(self, node: OpNode) -> bool:
+        return bool(node.alias_of) and all(node.alias_of)
+
+    def is_whole(self, ref: Ref) -> bool:
+        """Whether a tensor is a view of something that every rank has whole."""
+        ref = self.allocator(ref)
+        return not (ref.node in self.by_name or ref in self.entries or ref.node in self.parameters)
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Calls of whose results the backward needs some, or what they keep internally."""
+        found: set[str] = set()
+        for node in self.calls:
+            for kept in node.saved:
+                if kept.operand is not None:
+                    found.add(self.allocator(self.reads[node.name][kept.operand]).node)
+                else:
+                    found.add(node.name)
+        for node in reversed(self.calls):
+            if node.name in found:
+                found.update(self.allocator(ref).node for ref in self.reads[node.name])
+        return frozenset(
+            node.name for node in self.calls if node.name in found and not self.is_view(node)
+        )
+
+
+def regions_of(
+    stack: Stack, folded: FoldedGraph, nodes: Mapping[str, OpNode], boundaries: tuple[Boundary, ...]
+) -> Mapping[str, Region]:
+    """The regions of a model by key, in the order of the stack.
+
+    Args:
+        nodes: the folded nodes at the microbatch.
+    """
+    crossing = boundary_of(boundaries)
+    alike = _alike(stack, folded)
+    found: dict[str, Region] = {}
+    for number, item in enumerate(stack.items):
+        key = key_of(item)
+        if key not in found:
+            found[key] = _region(stack, folded, nodes, crossing, alike, number)
+    return found
+
+
+def key_of(item: Item) -> str:
+    """The key of an item's region."""
+    return item.kind or item.name
+
+
+def _region(
+    stack: Stack,
+    folded: FoldedGraph,
+    nodes: Mapping[str, OpNode],
+    crossing: Mapping[Ref, int],
+    alike: Mapping[Ref, Ref],
+    number: int,
+) -> Region:
+    item = stack.items[number]
+    calls = tuple(nodes[name] for name in item.calls)
+    inside = set(item.calls)
+    read = dict.fromkeys(folded.operand(node, ref) for node in calls for ref in node.operands)
+    made = (Ref(node.name, index) for node in calls for index in range(len(node.outputs)))
+    exits = {ref: crossing[ref] for ref in made if ref in crossing}
+    output = folded_ref(stack.graph, stack.graph.output)
+    entries = {ref: crossing[ref] for ref in read if ref in crossing and ref.node not in inside}
+    return Region(
+        key=key_of(item),
+        is_block=bool(item.kind),
+        folded=folded,
+        calls=calls,
+        parameters=stack.parameters[number],
+        entries=entries,
+        exits=exits,
+        alike=frozenset(ref for ref in entries if ref in alike),
+        kept_exits=frozenset(exits) & frozenset(alike.values()),
+        loss=output if output.node in inside and not item.kind else None,
+    )
+
+
+def _alike(stack: Stack, folded: FoldedGraph) -> Mapping[Ref, Ref]:
+    """Doors of kinds with several blocks, all of which read the same tensor, which an item made."""
+    return {
+        Ref(door.name): folded_ref(stack.graph, door.source)
+        for kind, doors in folded.doors.items()
+        for door in doors
+        if door.distinct == 1 < folded.copies(kind) and door.source.node in stack.position
+    }
