@@ -48,15 +48,13 @@ def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
 
 
 def _alike(calls: Sequence[OpNode]) -> list[list[_Span]]:
-    """Candidate modules with equal sequences of operators, outermost first."""
-    groups: dict[tuple[str, ...], list[_Span]] = defaultdict(list)
+    """Candidate modules of one depth with equal sequences of operators, outermost first."""
+    groups: dict[tuple[int, tuple[str, ...]], list[_Span]] = defaultdict(list)
     for span in _spans(calls):
         targets = tuple(node.target for node in calls[span.start : span.stop])
-        groups[targets].append(span)
-    repeated = [spans for spans in groups.values() if len(spans) > 1]
-    return sorted(
-        repeated, key=lambda spans: (min(s.path.count(".") for s in spans), spans[0].start)
-    )
+        groups[span.path.count("."), targets].append(span)
+    repeated = {key: spans for key, spans in groups.items() if len(spans) > 1}
+    return [repeated[key] for key in sorted(repeated, key=lambda k: (k[0], repeated[k][0].start))]
 
 
 def _spans(calls: Sequence[OpNode]) -> Iterator[_Span]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
 from autoplan.trace.refusals import refused
@@ -30,6 +31,7 @@ def clean(module: fx.GraphModule) -> None:
         UnsupportedModelError: naming the operator and the source line.
     """
     graph = module.graph
+    join_filled(graph)
     write_out_of_place(graph)
     inline_regions(module, graph)
     for node in list(graph.nodes):

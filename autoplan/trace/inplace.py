@@ -26,6 +26,7 @@ _OUT_OF_PLACE: Mapping[Any, Any] = {
     _aten.div_.Tensor: _aten.div.Tensor,
     _aten.relu_.default: _aten.relu.default,
     _aten.silu_.default: _aten.silu.default,
+    _aten.scatter_.value: _aten.scatter.value,
 }
 
 
