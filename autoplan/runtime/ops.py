@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.runtime.collectives import AxisGroup, rank_tensor, reduce_over
+from autoplan.trace.experts import experts_from
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -49,6 +50,24 @@ def vocab_parallel_embedding(
     if padding_idx >= 0:
         found = torch.where((ids == padding_idx).unsqueeze(-1), found.detach(), found)
     return torch.where(own.unsqueeze(-1), found, 0)
+
+
+def own_experts(
+    tokens: Tensor,
+    index: Tensor,
+    weight: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    activation: str,
+    *,
+    axis: AxisGroup,
+) -> Tensor:
+    """``autoplan.experts`` of this rank's experts, as a term: the sum over the ranks is the layer.
+
+    Experts are split over the ranks, all of which have all tokens.
+    """
+    first = rank_tensor(axis, index.device) * gate_up.shape[0]
+    return experts_from(first, tokens, index, weight, gate_up, down, activation)
 
 
 def vocab_parallel_cross_entropy(

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from autoplan.trace.experts import EXPERTS
+
 _aten = torch.ops.aten
 _ATTENTION_BACKWARD = 2.5
 _ADDED_FIRST = {
@@ -34,8 +36,21 @@ def backward_flops(target: Any, forward: int, operands: Sequence[torch.Tensor]) 
     """
     if not forward:
         return 0
+    if target is EXPERTS:
+        return _experts_backward(forward, operands)
     if target is _aten.scaled_dot_product_attention.default:
         needed = any(operand.requires_grad for operand in operands)
         return int(_ATTENTION_BACKWARD * forward) if needed else 0
     factors = operands[1:] if target in _ADDED_FIRST else operands[:2]
     return forward * sum(factor.requires_grad for factor in factors)
+
+
+def grouped_linear_flops(rows: torch.Size, weight: torch.Size, ends: torch.Size, **_: Any) -> int:
+    """Of ``autoplan::grouped_linear``, from the shapes of its operands."""
+    return 2 * rows[0] * rows[1] * weight[1]
+
+
+def _experts_backward(forward: int, operands: Sequence[torch.Tensor]) -> int:
+    """Two thirds of the forward go into the inner width (twice as wide with the gate), one out."""
+    tokens, gate_up, down = (operands[i].requires_grad for i in (0, 3, 4))
+    return forward * (2 * (tokens + gate_up) + (tokens or gate_up) + down) // 3

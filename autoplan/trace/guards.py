@@ -13,14 +13,20 @@ from torch import nn
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from autoplan.errors import UnsupportedModelError
+from autoplan.trace.torch_private import GENERATED_AUTOGRAD
 
 
 @contextmanager
 def refuse_custom_autograd() -> Iterator[None]:
-    """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost."""
+    """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost.
+
+    Operators of ``torch.library`` have one as well, and are not inlined.
+    """
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):
+        if cls.__module__ == GENERATED_AUTOGRAD:
+            return original.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedModelError(
             f"{cls.__name__} is a custom torch.autograd.Function, whose backward cannot be traced; "
             "define it with torch.library.custom_op and register_autograd"

@@ -1,8 +1,10 @@
-"""What Hugging Face models need for tracing: no caches, and attention left causal.
+"""What Hugging Face models need for tracing: no caches, attention left causal, experts as one.
 
 Under export, transformers materialises the causal mask and looks for packed sequences; in eager it
 passes ``is_causal=True`` when there is no padding. Training batches here have neither padding nor
 packing, so the eager path is the right one, and the one that flash attention runs.
+
+Experts have several implementations there, chosen by the config; here they run as ``experts``.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from autoplan.errors import UnsupportedModelError
+from autoplan.trace.experts import ACTIVATIONS, EXPERTS
 
 
 def is_pretrained(model: nn.Module) -> bool:
@@ -62,3 +66,30 @@ def causal_attention(model: nn.Module, inputs: Collection[str]) -> Iterator[None
     finally:
         for name, hook in kept.items():
             setattr(masking_utils, name, hook)
+
+
+@contextmanager
+def whole_experts() -> Iterator[None]:
+    """Runs the experts of transformers models as one operator, whatever implementation is set."""
+    moe = sys.modules.get("transformers.integrations.moe")
+    if moe is None:
+        yield
+        return
+    ordinary = moe._default_apply_gate
+
+    def forward(experts: Any, tokens: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+        plain = type(experts)._apply_gate is ordinary and experts.has_gate
+        kind = experts.config.hidden_act
+        other = experts.has_bias or experts.is_transposed or experts.has_post_expert_norm
+        if not plain or other or kind not in ACTIVATIONS:
+            raise UnsupportedModelError(
+                f"{type(experts).__name__} is not supported: experts are two products with a gate "
+                f"between, without biases and norms, and one of {', '.join(ACTIVATIONS)}"
+            )
+        return EXPERTS(tokens, index, weight, experts.gate_up_proj, experts.down_proj, kind)
+
+    moe.ALL_EXPERTS_FUNCTIONS.get_interface = lambda *_: forward
+    try:
+        yield
+    finally:
+        del moe.ALL_EXPERTS_FUNCTIONS.get_interface

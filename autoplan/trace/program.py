@@ -20,7 +20,7 @@ from autoplan.trace.guards import (
     refuse_python_random,
     refuse_tensor_hooks,
 )
-from autoplan.trace.huggingface import causal_attention
+from autoplan.trace.huggingface import causal_attention, whole_experts
 from autoplan.trace.inputs import Input
 from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.source_lines import line_of_error, lines_recorded
@@ -100,6 +100,7 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
         with (
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
+            whole_experts(),
             refuse_custom_autograd(),
             refuse_tensor_hooks(),
             refuse_assigned_buffers(),

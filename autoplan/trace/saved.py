@@ -22,7 +22,7 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from autoplan.trace.flops import backward_flops
+from autoplan.trace.flops import backward_flops, grouped_linear_flops
 from autoplan.trace.graph import Ref
 from autoplan.trace.kernels import Call
 from autoplan.trace.regions import Region, block_reads
@@ -30,6 +30,7 @@ from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.torch_private import storage_id, tree_leaves
 
 Values = dict[fx.Node, Any]
+_FORMULAS = {torch.ops.autoplan.grouped_linear: grouped_linear_flops}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class _Run:
     def __init__(self, regions: Mapping[str, Region], call: Call):
         self.regions = regions
         self.call = call
-        self.counter = FlopCounterMode(display=False)
+        self.counter = FlopCounterMode(display=False, custom_mapping=_FORMULAS)
         self.values: Values = {}
         self.owner: dict[int, Ref | None] = {}
         self.packed: dict[str, tuple[_Packed, ...]] = {}

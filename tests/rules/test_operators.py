@@ -8,12 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoplan.sharding.rules.registry import RULES
-from tests.rules import dim_calls, elementwise_calls, sum_calls
+from tests.rules import dim_calls, elementwise_calls, expert_calls, sum_calls
 from tests.rules.draw import Draw
 from tests.rules.oracle import Example, check_all_strategies
 
-CALLS = {**dim_calls.CALLS, **elementwise_calls.CALLS, **sum_calls.CALLS}
-DEMANDING = set(dim_calls.CALLS) | set(sum_calls.CALLS)
+CALLS = {
+    **dim_calls.CALLS,
+    **elementwise_calls.CALLS,
+    **expert_calls.CALLS,
+    **sum_calls.CALLS,
+}
+DEMANDING = set(dim_calls.CALLS) | set(expert_calls.CALLS) | set(sum_calls.CALLS)
 
 
 def test_every_rule_has_examples():

@@ -1,10 +1,12 @@
-"""Reading rows of a table by index.
+"""Reading rows of a table by index, and writing them.
 
 Splitting the rows of an embedding needs a stand-in: a rank answers for the rows that it has and
 gives zero for the others, so that the sum over the ranks is the lookup.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from autoplan.sharding.equation import Equation, LocalOp
 from autoplan.sharding.rules.base import Call, letters, names, sizes
@@ -46,6 +48,12 @@ def _gather(call: Call) -> Equation:
         whole=frozenset(letter for letter in extents if letter not in names(shared)),
         linear=(frozenset({0}),),
     )
+
+
+def _scatter(call: Call) -> Equation:
+    """One number is written where a gather would read."""
+    made = _gather(call)
+    return replace(made, outputs=made.inputs[:1], linear=())
 
 
 def _index_select(call: Call) -> Equation:
@@ -91,4 +99,5 @@ RULES = {
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_select.default": _index_select,
+    "aten.scatter.value": _scatter,
 }

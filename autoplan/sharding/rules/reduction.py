@@ -60,6 +60,22 @@ def _along(index: int, *, linear: bool = False) -> Rule:
     return equation
 
 
+def _topk(call: Call) -> Equation | None:
+    """The dim that is searched has another size afterwards."""
+    shape, found = call.shapes[0], call.outputs[0].shape
+    if not shape:
+        return _along(2)(call)
+    at = call.dim(2, default=-1)
+    held = letters(shape)
+    result = (*held[:at], ("k",), *held[at + 1 :])
+    return Equation(
+        inputs=(held,),
+        outputs=(result, result),
+        sizes={**sizes(shape), "k": found[at]},
+        whole=names([at]) | {"k"},
+    )
+
+
 RULES = {
     "aten.sum.default": _reduction(None, summed=True, linear=True),
     "aten.sum.dim_IntList": _reduction(1, summed=True, linear=True),
@@ -91,4 +107,5 @@ RULES = {
     "aten._log_softmax.default": _along(1),
     "aten.cumsum.default": _along(1, linear=True),
     "aten.sort.default": _along(1),
+    "aten.topk.default": _topk,
 }
