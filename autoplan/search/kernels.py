@@ -2,6 +2,7 @@
 
 Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
 product is one more product for each factor that learns. Convolutions are implicit products.
+Experts are products of as many rows as tokens are routed to each, the same to all.
 Everything else streams what it reads and writes, twice as much in the backward (the same tensors
 and one gradient in, the others out).
 
@@ -31,6 +32,8 @@ _FIRST_FACTOR = {
     "aten.baddbmm.default": 1,
 }
 _CONVOLUTIONS = {"aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default"}
+_EXPERTS = "autoplan.experts.default"
+_EXPERTS_PASSES = 13  # sort 2, ends, rows, gathers 2, activation, products 2, places 2, sum, cast
 _GROUPS = 6
 _IS_CAUSAL = 5
 
@@ -39,12 +42,14 @@ _IS_CAUSAL = 5
 class Kernels:
     """What one rank runs for one operator and one microbatch; the backward if any output learns.
 
-    ``backward_weight`` is the part of the backward that makes gradients of parameters.
+    ``backward_weight`` is the part of the backward that makes gradients of parameters;
+    ``inner_bytes`` are of what lives within the call only, beside what is kept for the backward.
     """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
     backward_weight: tuple[Work, ...] = ()
+    inner_bytes: float = 0.0
 
 
 def kernels_of(
@@ -88,6 +93,8 @@ def kernels_of(
         return _product(call, _FIRST_FACTOR[node.target])
     if node.target in _CONVOLUTIONS:
         return _convolution(call)
+    if node.target == _EXPERTS:
+        return _experts(call, ranks if strategy.splits_work else 1)
     return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
 
 
@@ -187,6 +194,59 @@ def _attention(call: _Call) -> Kernels:
 
     learns = any(operand.requires_grad for operand in call.read[:3])
     return Kernels(forward=(kernel(False),), backward=(kernel(True),) * learns)
+
+
+def _experts(call: _Call, split: int) -> Kernels:
+    """The layer of ``trace.experts``, with as many tokens routed to each expert."""
+    index, down = call.shapes[1], call.shapes[4]
+    experts, hidden, inner = down
+    both = call.shapes[3][1]
+    pairs = -(-math.prod(index) // split)
+    seen = max(1, min(experts, pairs))
+    each = -(-pairs // seen)
+    tokens, gate_up, out = (call.read[operand].requires_grad for operand in (0, 3, 4))
+    of_gate_up = (call.gemm(seen, both, hidden, each),) * gate_up
+    of_down = (call.gemm(seen, hidden, inner, each),) * out
+    passes, passes_back, inner_bytes = _around_experts(call, pairs)
+    return Kernels(
+        forward=(
+            passes,
+            call.gemm(seen, each, both, hidden),
+            call.gemm(seen, each, hidden, inner),
+        ),
+        backward=(
+            passes_back,
+            *(call.gemm(seen, each, inner, hidden),) * (tokens or gate_up),
+            *(call.gemm(seen, each, hidden, both),) * tokens,
+            *of_gate_up,
+            *of_down,
+        ),
+        backward_weight=of_gate_up * call.stored[3] + of_down * call.stored[4],
+        inner_bytes=inner_bytes,
+    )
+
+
+def _around_experts(call: _Call, pairs: int) -> tuple[Streaming, Streaming, float]:
+    """What the operators around the products read and write, and the most that lives at once.
+
+    Forward: rows of ``pairs`` of a token and an expert are gathered; an activation and a product
+    with it; shares taken, put in their places among all pairs, and added up in the dtype of the
+    shares if that is wider. Backward: the same the other way, the shares' own gradient, and both
+    halves of the gate's joined.
+    """
+    index, down = call.shapes[1], call.shapes[4]
+    width = call.output_bytes
+    wide = max(width, DTYPE_BYTES[call.read[2].dtype])
+    places, results = math.prod(index) * down[1], math.prod(call.output)
+    outer, inner = pairs * down[1], pairs * down[2]
+    forward = width * (3 * outer + 5 * inner) + wide * (3 * outer + 2 * places + 2 * results)
+    backward = width * (4 * outer + 13 * inner) + wide * 8 * outer
+    lives = max(wide * (places + outer), (3 * wide + width) * outer, 4 * width * inner)
+    return (
+        Streaming(bytes=forward, kernels=_EXPERTS_PASSES),
+        Streaming(bytes=backward, kernels=_EXPERTS_PASSES),
+        lives,
+    )
 
 
 def _contraction(node: OpNode, moved: float, split: int, share: float) -> Kernels:

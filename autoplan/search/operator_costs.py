@@ -161,7 +161,7 @@ class _Pricer:
             forward_s=self._seconds(found.forward),
             backward_s=self._seconds(found.backward) if differentiable else 0.0,
             backward_weight_s=self._seconds(found.backward_weight) if differentiable else 0.0,
-            transient_bytes=max(activations - saved, moved - weights) + weights,
+            transient_bytes=max(activations - saved, moved - weights) + weights + found.inner_bytes,
         )
 
     def _seconds(self, kernels: tuple[Work, ...]) -> float:
