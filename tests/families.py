@@ -23,10 +23,18 @@ DEPTHS = (
     "decoder_layers",
 )  # fmt: skip
 
+DENSE = "first_k_dense_replace"
+
 _HEADS = {"num_attention_heads": 8}
 _GPT = {"n_embd": 16, "n_head": 8, "n_positions": LENGTH}
 _WIDTH = {"hidden_size": 32, "intermediate_size": 64, **_HEADS}
 _ROTARY = {**_WIDTH, "num_key_value_heads": 4, "max_position_embeddings": 4 * LENGTH}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 8}
+_DEEPSEEK = {
+    **_ROTARY, **_EXPERTS, "num_key_value_heads": 8, "n_routed_experts": 8, "n_group": 4,
+    "topk_group": 2, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 4, "v_head_dim": 4,
+}  # fmt: skip
 _OPT = {"hidden_size": 32, "ffn_dim": 64, "max_position_embeddings": LENGTH, **_HEADS}
 _T5 = {"d_model": 32, "d_ff": 64, "d_kv": 4, "num_heads": 8}
 _BART = {
@@ -48,6 +56,9 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "qwen3-8b": {**_ROTARY, "head_dim": 8},
     "gemma-2b": {**_ROTARY, "head_dim": 8, "num_key_value_heads": 1},
     "gemma2-9b": {**_ROTARY, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4},
+    "mixtral-8x7b": _ROTARY,
+    "qwen3-30b-a3b": {**_ROTARY, **_EXPERTS, "head_dim": 8, "num_experts": 8},
+    "deepseek-v3": _DEEPSEEK,
     "bert-base": {**_WIDTH, "max_position_embeddings": LENGTH},
     "roberta-base": {**_WIDTH, "max_position_embeddings": LENGTH + 2},
     "vit-b16": {**_WIDTH, "image_size": 16, "patch_size": 8, "num_labels": 8},
@@ -57,8 +68,10 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 
 
 def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> ModelUnderPlan:
-    """The preset with this many layers and other fields."""
+    """The preset with this many layers, one of them dense if any is, and other fields."""
     given = preset.fields()
+    if DENSE in given:
+        fields = {DENSE: 1, **fields}
     depths = {name: layers for name in DEPTHS if name in given}
     assert depths, f"no depth among {sorted(given)}"
     length = None if preset.seq_len is None else seq_len
@@ -74,8 +87,12 @@ def tiny(name: str, layers: int = 2) -> ModelUnderPlan:
 
 
 def real(name: str) -> nn.Module:
-    """The tiny twin in float64 with weights, the same in every call."""
+    """The tiny twin in float64 with weights, the same in every call.
+
+    Experts run one after another: the one implementation of transformers that takes float64.
+    """
     subject = tiny(name)
+    subject.model.config._experts_implementation = "eager"
     return initialise(type(subject.model)(subject.model.config).train(), torch.float64)
 
 

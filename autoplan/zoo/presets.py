@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from autoplan.errors import PlanError
 from autoplan.zoo.decoders import DECODERS
 from autoplan.zoo.encoders import ENCODERS
+from autoplan.zoo.experts import EXPERTS
 from autoplan.zoo.preset import Preset
 from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.rotary import ROTARY
 from autoplan.zoo.seq2seq import SEQ2SEQ
 from autoplan.zoo.subject import ModelUnderPlan
 
-PRESETS: Mapping[str, Preset] = {**DECODERS, **ROTARY, **ENCODERS, **SEQ2SEQ}
+PRESETS: Mapping[str, Preset] = {**DECODERS, **ROTARY, **EXPERTS, **ENCODERS, **SEQ2SEQ}
 
 
 def names() -> tuple[str, ...]:

@@ -16,10 +16,13 @@ from typing import Any
 from autoplan.zoo.preset import NO_DROPOUT, Preset
 
 
-def _rotary(
+def rotary(
     model_type: str, width: int, hidden: int, layers: int, heads: int, kv_heads: int, **other: Any
 ) -> Preset:
-    """``max_position_embeddings`` among ``other`` is the default length, at most 8192."""
+    """A model of ``width`` with gated products of ``hidden``.
+
+    ``max_position_embeddings`` among ``other`` is the default length, at most 8192.
+    """
     return Preset(
         model_type=model_type,
         seq_len=min(other["max_position_embeddings"], 8192),
@@ -35,15 +38,16 @@ def _rotary(
     )
 
 
-def _turns(theta: float) -> dict[str, Any]:
+def turns(theta: float) -> dict[str, Any]:
+    """Rotation of positions by the angles of base ``theta``, without any scaling."""
     return {"rope_type": "default", "rope_theta": theta}
 
 
 def _llama2(width: int, hidden: int, layers: int, heads: int, kv_heads: int) -> Preset:
-    return _rotary(
+    return rotary(
         "llama", width, hidden, layers, heads, kv_heads,
         vocab_size=32000, max_position_embeddings=4096, rms_norm_eps=1e-5,
-        rope_parameters=_turns(10000.0),
+        rope_parameters=turns(10000.0),
     )  # fmt: skip
 
 
@@ -54,9 +58,9 @@ def _llama3(width: int, hidden: int, layers: int, heads: int, **other: Any) -> P
         "rms_norm_eps": 1e-5,
         "bos_token_id": 128000,
         "eos_token_id": 128001,
-        "rope_parameters": _turns(500000.0),
+        "rope_parameters": turns(500000.0),
     }
-    return _rotary("llama", width, hidden, layers, heads, 8, **{**fields, **other})
+    return rotary("llama", width, hidden, layers, heads, 8, **{**fields, **other})
 
 
 def _llama31(width: int, hidden: int, layers: int, heads: int, **other: Any) -> Preset:
@@ -75,10 +79,10 @@ def _llama31(width: int, hidden: int, layers: int, heads: int, **other: Any) -> 
 
 
 def _mistral(width: int, hidden: int, layers: int, heads: int, kv_heads: int) -> Preset:
-    return _rotary(
+    return rotary(
         "mistral", width, hidden, layers, heads, kv_heads,
         vocab_size=32768, max_position_embeddings=32768, rms_norm_eps=1e-5, sliding_window=None,
-        rope_parameters=_turns(1000000.0),
+        rope_parameters=turns(1000000.0),
     )  # fmt: skip
 
 
@@ -89,11 +93,11 @@ def _qwen(
         "vocab_size": 151936,
         "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-6,
-        "rope_parameters": _turns(1000000.0),
+        "rope_parameters": turns(1000000.0),
         **({"head_dim": 128} if version == 3 else {}),
         **other,
     }
-    made = _rotary(f"qwen{version}", width, hidden, layers, heads, kv_heads, **fields)
+    made = rotary(f"qwen{version}", width, hidden, layers, heads, kv_heads, **fields)
     return replace(made, seq_len=4096)
 
 
@@ -101,10 +105,10 @@ def _gemma(
     model_type: str, width: int, hidden: int, layers: int, heads: int, kv_heads: int, head: int,
     **other: Any,
 ) -> Preset:  # fmt: skip
-    return _rotary(
+    return rotary(
         model_type, width, hidden, layers, heads, kv_heads,
         vocab_size=256000, max_position_embeddings=8192, rms_norm_eps=1e-6, head_dim=head,
-        rope_parameters=_turns(10000.0), tie_word_embeddings=True, **other,
+        rope_parameters=turns(10000.0), tie_word_embeddings=True, **other,
     )  # fmt: skip
 
 

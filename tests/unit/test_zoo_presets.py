@@ -33,6 +33,9 @@ PARAMETERS = {
     "qwen3-8b": 8_190_735_360, "qwen3-14b": 14_768_307_200, "qwen3-32b": 32_762_123_264,
     "gemma-2b": 2_506_172_416, "gemma-7b": 8_537_680_896,
     "gemma2-2b": 2_614_341_888, "gemma2-9b": 9_241_705_984, "gemma2-27b": 27_227_128_320,
+    "mixtral-8x7b": 46_702_792_704, "mixtral-8x22b": 140_620_634_112,
+    "qwen3-30b-a3b": 30_532_122_624, "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-v3": 671_026_404_352,
     "bert-base": 109_514_298, "bert-large": 335_174_458,
     "roberta-base": 124_697_433, "roberta-large": 355_412_057,
     "vit-b16": 86_567_656, "vit-l16": 304_326_632, "vit-h14": 632_045_800,
@@ -55,6 +58,7 @@ LENGTHS = {
     "gpt2": 1024, "gpt3": 2048, "opt": 2048, "falcon": 2048, "llama2": 4096, "llama3": 8192,
     "llama3.1": 8192, "llama3.2": 8192, "mistral": 8192, "qwen2": 4096, "qwen3": 4096,
     "gemma": 8192, "gemma2": 8192, "bert": 512, "roberta": 512, "t5": 512, "bart": 1024,
+    "mixtral": 8192, "deepseek": 4096,
 }  # fmt: skip
 PAIRED = ("t5", "bart")
 
