@@ -179,7 +179,8 @@ def explain(
         model: the model that the plan is for; may be left out for a zoo model or a config.json,
             which the plan names. A factory is called only when it is named here.
         example_inputs, loss_fn, batch_dims: as for ``autoplan.plan``.
-        why_not: pins to compare the plan with, instead: ``{"tp": 8}``.
+        why_not: pins to compare the plan with, instead: ``{"tp": 8}``; ``"place:lm_head.*"`` is
+            the placement of parameters, as in ``placements`` of ``autoplan.plan``.
         progress: called with the fraction done and what is being done.
 
     Raises:
@@ -188,7 +189,7 @@ def explain(
     from autoplan.search.what_if import explain_plan
 
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
-    pins = request.make_pins(why_not) if why_not else None
+    question = request.make_question(why_not)
     job, tell = decided.job, progress or _tell_nobody
     cluster = request.load_cluster(job.cluster)
     if cluster.digest != decided.profile_digest:
@@ -200,7 +201,7 @@ def explain(
     graph = _capture(case, job, batch_dims)
     if graph.fingerprint != decided.fingerprint:
         raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
-    return explain_plan(graph, decided, cluster, pins, _second_half(tell))
+    return explain_plan(graph, decided, cluster, question, _second_half(tell))
 
 
 def print_report(found: Plan | Explanation) -> None:

@@ -10,17 +10,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from autoplan.plan import Alternative, Estimate, MeshPlan
+from autoplan.job import Job, Pins
+from autoplan.plan import Alternative, Estimate, MeshPlan, Plan
 from cost_models.memory import MemoryBreakdown
 
 Verdict = Literal["slower", "as fast", "faster", "does not fit", "cannot be"]
 
+PLACE = "place:"
 TIME_PARTS = ("compute_s", "exposed_comm_s", "bubble_s", "optimizer_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """Why not another plan: one with these pins, and ``placements`` as of a job."""
+
+    pins: Pins
+    placements: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def given_pins(self) -> dict[str, int | str]:
+        """The pins that are asked for, by name."""
+        values = ((field.name, getattr(self.pins, field.name)) for field in fields(Pins))
+        return {name: value for name, value in values if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A plan in figures; ``recomputed_blocks`` of ``blocks`` run their forward again."""
+    """A plan in figures.
+
+    Attributes:
+        recomputed_blocks: of ``blocks``; they run their whole forward again.
+        recomputes_operators: whether single operators of others do.
+    """
 
     mesh: MeshPlan
     zero: int
@@ -29,6 +50,10 @@ class Variant:
     recomputed_blocks: int
     blocks: int
     estimate: Estimate
+    schedule: str = "none"
+    stages_per_rank: int = 1
+    replicas: int = 1
+    recomputes_operators: bool = False
 
     @property
     def memory(self) -> MemoryBreakdown:
@@ -74,7 +99,7 @@ class WhyNot:
     """The best plan under other pins beside the plan that is explained.
 
     Attributes:
-        pins: those asked for.
+        pins: those asked for; ``place:GLOB`` stands for the placement of parameters.
         verdict: how it compares; ``reason`` says why it does not fit or cannot be.
         plan: the best with the pins; where none fits, the fastest if memory were unlimited; None
             where the pins cannot hold.
@@ -116,3 +141,47 @@ class Explanation:
 def memory_parts(memory: MemoryBreakdown) -> dict[str, int]:
     """Bytes by category."""
     return {field.name: getattr(memory, field.name) for field in fields(memory)}
+
+
+def variant_of(plan: Plan) -> Variant:
+    """A plan in figures."""
+    return Variant(
+        mesh=plan.mesh,
+        zero=plan.zero,
+        microbatch=plan.microbatch,
+        num_microbatches=plan.num_microbatches,
+        recomputed_blocks=sum(len(region.recomputed) for region in plan.regions),
+        blocks=sum(len(region.blocks) for region in plan.regions),
+        estimate=plan.estimate,
+        schedule=plan.schedule,
+        stages_per_rank=len(plan.stages) // plan.mesh.pp or 1,
+        replicas=plan.replicas,
+        recomputes_operators=any(region.recomputed_operators for region in plan.regions),
+    )
+
+
+def pins_of(other: Alternative, job: Job) -> dict[str, int | str]:
+    """The pins under which an alternative to the job's plan is the answer, if it fits.
+
+    What is recomputed is pinned where pins can say it: no block, each, or how many.
+    """
+    found: dict[str, int | str] = {
+        "dp": other.mesh.dp,
+        "tp": other.mesh.tp,
+        "zero": other.zero,
+        "microbatch": job.global_batch // (other.mesh.dp * other.num_microbatches),
+    }
+    words = other.recompute.split()
+    if words in (["none"], ["full"]):
+        found["recompute"] = other.recompute
+    elif words[0].isdecimal() and words[-1] == "blocks":
+        found["recompute"] = int(words[0])
+    if job.planned_only:
+        found |= {
+            "pp": other.mesh.pp,
+            "schedule": other.schedule,
+            "stages_per_rank": other.stages_per_rank,
+            "replicas": other.replicas,
+            "outermost": other.mesh.outermost,
+        }
+    return found

@@ -13,6 +13,7 @@ from typing import get_args
 
 from autoplan import amounts
 from autoplan.errors import PlanError, ProfileError
+from autoplan.explanation import PLACE, Question
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins, Precision
 from autoplan.search.overrides import given_placements
 from autoplan.search.pins import SCHEDULES, check_pins
@@ -53,6 +54,21 @@ def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
         _check_known("pin", name, PIN_NAMES)
         read[name] = _pin(name, value)
     return Pins(**read)  # pyright: ignore[reportArgumentType]
+
+
+def make_question(values: Mapping[str, int | str] | Pins | None) -> Question | None:
+    """The question that pins and placements (``place:GLOB``) are; None where there are none.
+
+    Raises:
+        PlanError: as ``make_pins``, and for what is no placement.
+    """
+    if not values:
+        return None
+    if isinstance(values, Pins):
+        return Question(pins=values)
+    pins = {name: value for name, value in values.items() if not str(name).startswith(PLACE)}
+    placed = {n.removeprefix(PLACE): value for n, value in values.items() if n not in pins}
+    return Question(pins=make_pins(pins), placements=given_placements(placed))
 
 
 def make_job(

@@ -18,7 +18,10 @@ def explain(
     *,
     why_not: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Compare with this pin, as of plan (repeatable)."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Compare with this pin, as of plan, or 'place:GLOB=Shard(0)' (repeatable).",
+        ),
     ] = None,
     model: Annotated[
         str | None,

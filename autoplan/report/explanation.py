@@ -57,14 +57,24 @@ def _sections(found: Explanation) -> Iterator[tuple[str, RenderableType]]:
 
 
 def _decisions(plan: Variant) -> str:
-    count = plan.num_microbatches
-    recompute = f"{plan.recomputed_blocks} of {plan.blocks} blocks recomputed"
-    if plan.recomputed_blocks in (0, plan.blocks):
-        recompute = "all blocks recomputed" if plan.recomputed_blocks else "nothing recomputed"
-    return (
-        f"{words.mesh(plan.mesh)}, ZeRO {plan.zero}, {count} "
-        f"microbatch{'es' if count > 1 else ''} of {plan.microbatch}, {recompute}"
+    decisions = words.decisions(
+        plan.mesh,
+        schedule=plan.schedule,
+        stages_per_rank=plan.stages_per_rank,
+        zero_stage=plan.zero,
+        replicas=plan.replicas,
     )
+    count = plan.num_microbatches
+    pieces = f"{count} microbatch{'es' if count > 1 else ''} of {plan.microbatch}"
+    return f"{decisions}, {pieces}, {_recompute(plan)}"
+
+
+def _recompute(plan: Variant) -> str:
+    if plan.recomputes_operators:
+        return "recomputing by operator"
+    if plan.recomputed_blocks in (0, plan.blocks):
+        return "all blocks recomputed" if plan.recomputed_blocks else "nothing recomputed"
+    return f"{plan.recomputed_blocks} of {plan.blocks} blocks recomputed"
 
 
 def _pins(pins: Mapping[str, int | str]) -> str:

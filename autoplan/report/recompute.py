@@ -34,9 +34,9 @@ def recompute(plan: Plan) -> str:
 
 
 def recompute_share(plan: Plan) -> str:
-    """``none``, ``full``, how many blocks: ``6 of 12``; ``operators`` where single ones are."""
+    """``none``, ``full``, how many blocks: ``6 of 12``, or ``by operator``."""
     if _by_operator(plan):
-        return "operators"
+        return "by operator"
     blocks = sum(len(region.blocks) for region in plan.regions)
     recomputed = sum(len(region.recomputed) for region in plan.regions)
     if not recomputed:

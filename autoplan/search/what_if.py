@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.explanation import (
+    PLACE,
     TIME_PARTS,
     Explanation,
     Memory,
     MoreMemory,
+    Question,
     Rival,
     Variant,
     Verdict,
     WhyNot,
     memory_parts,
+    pins_of,
+    variant_of,
 )
-from autoplan.job import Job, Pins
+from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.search.best_first import TOLERANCE
 from autoplan.search.estimate import estimate_of
 from autoplan.search.planner import plan_priced
 from autoplan.search.pricing import Pricing
-from autoplan.search.rivals import pins_of
 from autoplan.search.stored import found_of
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
@@ -38,20 +41,20 @@ _ADDITIONS = 3
 
 
 def explain_plan(
-    graph: OpGraph, plan: Plan, cluster: ClusterSpec, why_not: Pins | None, tell: Tell
+    graph: OpGraph, plan: Plan, cluster: ClusterSpec, why_not: Question | None, tell: Tell
 ) -> Explanation:
-    """Explains a plan of a graph; with pins, beside the best plan that has them.
+    """Explains a plan of a graph; with a question, beside the best plan that it asks for.
 
     Args:
         cluster: the profile with which the plan was made.
-        why_not: pins to put on top of those of the plan's job.
+        why_not: pins and placements to put on top of those of the plan's job.
         tell: called with the fraction done and what is being done.
 
     Raises:
         PlanError: the plan is not one of this graph.
     """
     pricing = Pricing(graph, plan.job, cluster)
-    base = replace(_variant(plan), estimate=estimate_of(pricing, found_of(pricing, plan)))
+    base = replace(variant_of(plan), estimate=estimate_of(pricing, found_of(pricing, plan)))
     tell(0.0, "planning again")
     best = plan_priced(pricing, with_alternatives=why_not is None)
     asked = memory = None
@@ -68,22 +71,9 @@ def explain_plan(
         lower_bound_s=min(best.search.lower_bound_s, base.estimate.step_s),
         memory=memory,
         rivals=tuple(
-            Rival(alternative=other, pins=pins_of(other, plan.job.global_batch))
-            for other in best.alternatives
+            Rival(alternative=other, pins=pins_of(other, plan.job)) for other in best.alternatives
         ),
         why_not=asked,
-    )
-
-
-def _variant(plan: Plan) -> Variant:
-    return Variant(
-        mesh=plan.mesh,
-        zero=plan.zero,
-        microbatch=plan.microbatch,
-        num_microbatches=plan.num_microbatches,
-        recomputed_blocks=sum(len(region.recomputed) for region in plan.regions),
-        blocks=sum(len(region.blocks) for region in plan.regions),
-        estimate=plan.estimate,
     )
 
 
@@ -94,13 +84,13 @@ def _memory(pricing: Pricing, best: Plan, tell: Tell) -> Memory:
     least_s, best_s = unlimited.estimate.step_s, best.estimate.step_s
     binds = least_s < best_s * (1 - TOLERANCE)
     more: list[MoreMemory] = []
-    fastest = _variant(best)
+    fastest = variant_of(best)
     first = 1 << max(0, (pricing.limit_bytes // _FIRST_ADDITION).bit_length() - 1)
     for number in range(_ADDITIONS if binds else 0):
         added = first << number
         tell(0.6 + 0.4 * number / _ADDITIONS, f"planning with {added / 2**30:.3g} GiB more")
         limit = _with_memory(pricing.job, pricing.limit_bytes + added)
-        found = _variant(_solved(pricing, limit))
+        found = variant_of(_solved(pricing, limit))
         fastest = min(fastest, found, key=lambda variant: variant.estimate.step_s)
         saved_s = best_s - fastest.estimate.step_s
         more.append(MoreMemory(added_bytes=added, plan=fastest, difference_s=-saved_s))
@@ -121,7 +111,7 @@ def _with_memory(job: Job, nbytes: int) -> Job:
 
 def _unlimited(pricing: Pricing, job: Job) -> Variant:
     """The best plan if memory were no matter, beside the limit that there is."""
-    found = _variant(_solved(pricing, _with_memory(job, _UNLIMITED_BYTES)))
+    found = variant_of(_solved(pricing, _with_memory(job, _UNLIMITED_BYTES)))
     estimate = replace(found.estimate, memory_limit_bytes=pricing.limit_bytes)
     return replace(found, estimate=estimate)
 
@@ -130,16 +120,18 @@ def _solved(pricing: Pricing, job: Job) -> Plan:
     return plan_priced(pricing.for_job(job), with_alternatives=False)
 
 
-def _why_not(pricing: Pricing, base: Variant, pins: Pins) -> WhyNot:
-    given = {
-        field.name: value
-        for field in fields(pins)
-        if (value := getattr(pins, field.name)) is not None
-    }
-    job = replace(pricing.job, pins=replace(pricing.job.pins, **given))
+def _why_not(pricing: Pricing, base: Variant, question: Question) -> WhyNot:
+    before = pricing.job
+    pins, placements = question.given_pins, dict(question.placements)
+    given = pins | {f"{PLACE}{glob}": placement for glob, placement in placements.items()}
+    job = replace(
+        before,
+        pins=replace(before.pins, **pins),  # pyright: ignore[reportArgumentType]
+        placements=tuple(sorted((dict(before.placements) | placements).items())),
+    )
     reason = ""
     try:
-        found = _variant(_solved(pricing, job))
+        found = variant_of(_solved(pricing, job))
         verdict = _compared(found.estimate.step_s, base.estimate.step_s)
     except InfeasibleError as error:
         found = _unlimited(pricing, job)

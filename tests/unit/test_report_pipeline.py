@@ -137,7 +137,7 @@ def test_recomputed_operators_are_told_by_variant() -> None:
         "layers 8-15, 24-31: input_layernorm/mul, add (2 of 13 operators)",
         "outside blocks: model.norm (2 of 4 operators)",
     ]
-    assert recompute_share(PIPELINE) == "operators"
+    assert recompute_share(PIPELINE) == "by operator"
 
 
 def test_variants_that_recompute_the_same_are_one_line() -> None:
@@ -210,7 +210,7 @@ def test_other_plans_stand_with_schedule_and_replicas() -> None:
     lines = section(PIPELINE, "Against other plans")
     assert lines[:8] == [
         "plan pp x dp x tp ZeRO microb. step memory recompute",
-        "this plan 4 x 2 x 2 1 32 4.00 s 57.0 GiB operators",
+        "this plan 4 x 2 x 2 1 32 4.00 s 57.0 GiB by operator",
         "interleaved x2",
         "FSDP (ZeRO-3) 1 x 16 x 1 3 4 4.60 s 40.0 GiB full",
         "2 replicas",

@@ -9,12 +9,12 @@ import torch
 
 from autoplan import zoo
 from autoplan.errors import InfeasibleError
+from autoplan.explanation import pins_of
 from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
 from autoplan.request import make_pins
 from autoplan.search.planner import plan_job
 from autoplan.search.problem import PAGE_BYTES
-from autoplan.search.rivals import pins_of
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.load import load
@@ -29,7 +29,7 @@ GRAPHS = {
 
 def check_alternatives(plan: Plan, graph: OpGraph, cluster: ClusterSpec) -> None:
     for other in plan.alternatives:
-        asked = replace(plan.job, pins=make_pins(pins_of(other, plan.job.global_batch)))
+        asked = replace(plan.job, pins=make_pins(pins_of(other, plan.job)))
         if not other.fits:
             with pytest.raises(InfeasibleError):
                 plan_job(graph, asked, cluster)

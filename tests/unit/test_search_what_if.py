@@ -10,6 +10,7 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.explanation import Explanation, memory_parts
 from autoplan.job import Job, Pins
 from autoplan.plan import Plan
+from autoplan.request import make_question
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import PAGE_BYTES
@@ -23,7 +24,7 @@ ASKED = job(gpus=4, batch=16)
 
 
 def explained(plan: Plan, cluster: ClusterSpec, **pins: int | str) -> Explanation:
-    asked = Pins(**pins) if pins else None  # type: ignore[arg-type]
+    asked = make_question(pins)
     return explain_plan(GRAPH, plan, cluster, asked, lambda fraction, what: None)
 
 
@@ -84,6 +85,23 @@ def test_why_not_is_planning_with_the_pins(pins: dict[str, int | str]) -> None:
     assert answer.step_difference_s == pinned.estimate.step_s - plan.estimate.step_s
     before, after = (memory_parts(p.estimate.stages[0].memory) for p in (plan, pinned))
     assert answer.memory_difference_bytes == {name: after[name] - before[name] for name in before}
+
+
+def test_why_not_other_placements_is_planning_with_them() -> None:
+    plan, cluster = tight(1.0)
+    question = make_question({"place:*.weight": "Replicate()", "tp": 2})
+    found = explain_plan(GRAPH, plan, cluster, question, lambda fraction, what: None)
+    answer = found.why_not
+    assert answer is not None
+    assert answer.pins == {"tp": 2, "place:*.weight": "Replicate()"}
+    given = replace(ASKED, pins=Pins(tp=2), placements=(("*.weight", "Replicate()"),))
+    assert answer.plan is not None
+    assert answer.plan.estimate == plan_job(GRAPH, given, cluster).estimate
+    unknown = make_question({"place:no.such.*": "Replicate()"})
+    answer = explain_plan(GRAPH, plan, cluster, unknown, lambda fraction, what: None).why_not
+    assert answer is not None
+    assert answer.verdict == "cannot be"
+    assert "no.such.*" in answer.reason
 
 
 def test_why_not_what_it_is_has_no_difference() -> None:
