@@ -20,7 +20,7 @@ def gated_mlp(
 
     The product is transposed and transposed back, so that what ``down`` keeps is a view.
     """
-    build = _Builder(tokens, dtype)
+    build = Builder(tokens, dtype)
     build.value("input", "x", "x", (BATCH, tokens, width), batch=True)
     build.parameter("inp.weight", (width, width))
     for layer in range(layers):
@@ -58,7 +58,7 @@ def gated_mlp(
 
 def chain(layers: int, *, width: int, tokens: int) -> OpGraph:
     """``x -> [gelu(linear(x))] * layers -> sum``: few enough choices to try them all."""
-    build = _Builder(tokens, "float32")
+    build = Builder(tokens, "float32")
     build.value("input", "x", "x", (BATCH, tokens, width), batch=True)
     build.parameter("inp.weight", (width, width))
     for layer in range(layers):
@@ -81,7 +81,7 @@ def two_kinds(layers: int, *, width: int, tokens: int) -> OpGraph:
     Encoder blocks are ``gelu(linear(x))``; decoder blocks ``gelu(linear(x * encoded))``. Both sides
     start from the same tensor.
     """
-    build = _Builder(tokens, "float32")
+    build = Builder(tokens, "float32")
     build.value("input", "x", "x", (BATCH, tokens, width), batch=True)
     build.parameter("inp.weight", (width, width))
     for path in (f"{side}.{layer}" for side in ("enc", "dec") for layer in range(layers)):
@@ -103,7 +103,7 @@ def two_kinds(layers: int, *, width: int, tokens: int) -> OpGraph:
 
 
 def _gelu_block(
-    build: _Builder, path: str, kind: str, entered: Ref, encoded: Ref | None, width: int
+    build: Builder, path: str, kind: str, entered: Ref, encoded: Ref | None, width: int
 ) -> tuple[Block, Ref]:
     first, read = len(build.nodes), entered
     if encoded is not None:
@@ -122,7 +122,7 @@ def _gelu_block(
     return block, left
 
 
-def _block(build: _Builder, path: str, stream: Ref, width: int, hidden: int) -> Ref:
+def _block(build: Builder, path: str, stream: Ref, width: int, hidden: int) -> Ref:
     up = build.linear(f"{path}.up/linear", stream, f"{path}.up.weight", hidden)
     gate = build.linear(f"{path}.gate/linear", stream, f"{path}.gate.weight", hidden)
     act = build.call(f"{path}/gelu", "aten.gelu.default", (gate,), (hidden,), keeps=(0,))
@@ -133,7 +133,7 @@ def _block(build: _Builder, path: str, stream: Ref, width: int, hidden: int) -> 
     return build.call(f"{path}/add", "aten.add.Tensor", (stream, down), (width,))
 
 
-class _Builder:
+class Builder:
     """Adds nodes; activations are (batch, tokens, features)."""
 
     def __init__(self, tokens: int, dtype: str) -> None:
@@ -175,7 +175,7 @@ class _Builder:
     ) -> Ref:  # fmt: skip
         self.call(name, "aten.linear.default", (operand, Ref(weight)), (features,))
         made = self.nodes[-1]
-        flops = 2 * made.outputs[0].numel * self._meta(operand).shape[-1]
+        flops = 2 * made.outputs[0].numel * self.meta(operand).shape[-1]
         learns = 2 if keeps else 1
         self.nodes[-1] = replace(
             made,
@@ -186,7 +186,7 @@ class _Builder:
         return Ref(name)
 
     def transpose(self, name: str, operand: Ref) -> Ref:
-        old = self._meta(operand)
+        old = self.meta(operand)
         batch, middle, last = old.shape
         meta = replace(old, shape=(batch, last, middle))
         self.nodes.append(
@@ -197,12 +197,12 @@ class _Builder:
         )  # fmt: skip
         return Ref(name)
 
-    def _meta(self, ref: Ref) -> TensorMeta:
+    def meta(self, ref: Ref) -> TensorMeta:
         return next(node for node in self.nodes if node.name == ref.node).outputs[ref.index]
 
     def _kept(self, operand: Ref, position: int, source: Ref | None = None) -> SavedTensor:
         return SavedTensor(
-            source=source or operand, operand=position, nbytes=self._meta(operand).nbytes
+            source=source or operand, operand=position, nbytes=self.meta(operand).nbytes
         )
 
 

@@ -70,7 +70,8 @@ class Program:
                 f"the operators of {name} depend on each other in too many ways to be planned one "
                 f"by one (more than {LARGEST_TABLE} combinations at once); mark smaller blocks"
             )
-        self._order = tuple(n for n in elimination.order if terms.sizes[n] > 1)
+        involved = {number for scope in tables for number in scope}
+        self._order = tuple(number for number in elimination.order if number in involved)
         self._place = {number: turn for turn, number in enumerate(self._order)}
         self._scopes = [self._axes(scope) for scope in tables]
         self._offsets: list[int] = []

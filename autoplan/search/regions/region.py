@@ -129,7 +129,11 @@ def _region(
     made = (Ref(node.name, index) for node in calls for index in range(len(node.outputs)))
     exits = {ref: crossing[ref] for ref in made if ref in crossing}
     output = folded_ref(stack.graph, stack.graph.output)
-    entries = {ref: crossing[ref] for ref in read if ref in crossing and ref.node not in inside}
+    entries = {
+        ref: crossing[folded_ref(stack.graph, ref)]
+        for ref in read
+        if folded_ref(stack.graph, ref) in crossing and ref.node not in inside
+    }
     return Region(
         key=key_of(item),
         is_block=bool(item.kind),
