@@ -44,7 +44,7 @@ def enumerate_candidates(
 
     Args:
         graph: the model; any batch.
-        job: the job; its pins narrow the list.
+        job: the job; its pins narrow the list. What cannot run is no candidate.
         mixing: operators that need the whole batch at once, and why (``BatchLayout.mixing``): they
             allow neither data parallelism nor microbatches.
         strategies_of: the strategies of a node on a ``tp`` axis of a given size.
@@ -53,7 +53,8 @@ def enumerate_candidates(
     Raises:
         PlanError: when a pin cannot hold or no candidate is left.
     """
-    check_pins(replace(job, planned_only=False))
+    job = replace(job, planned_only=False)
+    check_pins(job)
     _check_recompute(graph, job)
     found = []
     degrees = admissible_tp(graph, job, strategies_of, overrides)
@@ -85,20 +86,32 @@ def admissible_tp(
     Raises:
         PlanError: when the pins or the overrides leave none.
     """
-    world, pins = job.world_size, job.pins
-    wanted = pins.tp if pins.tp is not None else world // pins.dp if pins.dp is not None else None
+    pins, wanted = job.pins, _wanted_tp(job)
     heavy = _heavy_nodes(graph)
-    good = tuple(tp for tp in divisors(world) if _obstacle(heavy, tp, strategies_of) is None)
+    good = tuple(
+        tp for tp in divisors(job.world_size) if _obstacle(heavy, tp, strategies_of) is None
+    )
     if wanted is None:
         return splitting_all(overrides, good)
     if wanted in good:
         return splitting_all(overrides, (wanted,))
     node = _obstacle(heavy, wanted, strategies_of)
-    pin = f"tp={wanted}" if pins.tp is not None else f"dp={pins.dp} needs tp={wanted}, which"
+    pipeline = f" with pp={pins.pp}" if (pins.pp or 1) > 1 else ""
+    needs = f"dp={pins.dp}{pipeline} needs tp={wanted}, which"
+    pin = f"tp={wanted}" if pins.tp is not None else needs
     raise PlanError(
         f"{pin} cannot split {node.name if node else 'the model'}: its sizes do not divide into "
         f"{wanted} equal parts; tp can be {listed(good)}"
     )
+
+
+def _wanted_tp(job: Job) -> int | None:
+    """The degree that the pins leave; None where they leave several."""
+    pins = job.pins
+    pp = pins.pp if job.planned_only else 1
+    if pins.tp is not None or pins.dp is None or pp is None:
+        return pins.tp
+    return job.world_size // (pins.dp * pp)
 
 
 def _check_recompute(graph: OpGraph, job: Job) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoplan.errors import PlanError
-from autoplan.search.candidates import Candidate, admissible_tp, divisors, enumerate_candidates
+from autoplan.job import Pins
+from autoplan.search.candidates import Candidate, admissible_tp, enumerate_candidates
+from autoplan.search.pins import divisors
 from autoplan.search.pricing import Pricing
 from tests.unit.search_graphs import gated_mlp, job, small_cluster
 
@@ -34,6 +38,23 @@ def test_degrees_are_those_that_split_all_heavy_work() -> None:
     wanted = job(gpus=8, batch=8)
     pricing = Pricing(ODD, wanted, small_cluster(gpus_per_node=8))
     assert admissible_tp(ODD, wanted, pricing.strategies_of) == (1, 2, 4)
+
+
+def test_a_data_parallel_degree_leaves_tp_open_where_pipelines_are_planned() -> None:
+    """Eight devices: dp 2 leaves pp x tp = 4, and pp 2 with it leaves tp 2."""
+    wanted = job(gpus=8, batch=8, dp=2)
+    pricing = Pricing(ODD, wanted, small_cluster(gpus_per_node=8))
+
+    def degrees(planned_only: bool, **pins: int) -> tuple[int, ...]:
+        asked = replace(wanted, planned_only=planned_only, pins=Pins(**pins))
+        return admissible_tp(ODD, asked, pricing.strategies_of)
+
+    assert degrees(False, dp=2) == (4,)
+    assert degrees(True, dp=2) == (1, 2, 4)
+    assert degrees(True, dp=2, pp=2) == (2,)
+    assert degrees(True, pp=4) == (1, 2, 4)
+    with pytest.raises(PlanError, match="dp=1 needs tp=8, which cannot"):
+        degrees(True, dp=1, pp=1)
 
 
 def test_a_batch_that_does_not_divide_leaves_fewer_meshes() -> None:
