@@ -6,13 +6,16 @@ caller decides whether they are DTensors, plain tensors or meta tensors.
 """
 
 from autoplan.codegen.build import build_module
-from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
+from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.codegen.pipeline import emit_program
+from autoplan.codegen.program import Boundary
 
 __all__ = [
     "BatchInput",
+    "Boundary",
     "Count",
     "Emitted",
+    "EmittedStage",
     "StoredTensor",
     "build_module",
     "emit_program",

@@ -15,16 +15,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from autoplan.codegen.container import Container
-from autoplan.codegen.emitted import Emitted
+from autoplan.codegen.emitted import Emitted, EmittedStage
 
 
 def build_module(
     emitted: Emitted,
+    stage: EmittedStage,
     parameter: Callable[[str], nn.Parameter],
     buffer: Callable[[str], Tensor],
     axes: Mapping[str, Any],
 ) -> nn.Module:
-    """The sharded module of this rank.
+    """The sharded module of one stage on this rank.
 
     Parameters and buffers sit at their original names (the first of a tied group), block
     instances at their original paths.
@@ -36,14 +37,14 @@ def build_module(
         axes: this rank's ``runtime.collectives.AxisGroup`` of each axis; ``tp`` is read.
     """
     namespace = _run(emitted.source, axes["tp"])
-    root = namespace[emitted.root_class]()
-    for path, name in emitted.block_classes.items():
+    root = namespace[stage.root_class]()
+    for path, name in stage.block_classes.items():
         owner, last = _owner(root, path)
         owner.add_module(last, namespace[name]())
-    for name in emitted.parameters:
+    for name in stage.parameters:
         owner, last = _owner(root, name)
         owner.register_parameter(last, parameter(name))
-    for name in emitted.buffers:
+    for name in stage.buffers:
         owner, last = _owner(root, name)
         owner.register_buffer(last, buffer(name))
     return root

@@ -19,7 +19,7 @@ def check_runnable(choices: Choices) -> None:
         UnsupportedModelError: naming the node or part.
     """
     _check_names(choices)
-    if choices.splits == choices.tp == 1:
+    if choices.is_alone:
         return
     if choices.splits > 1 and choices.layout.mixing:
         raise UnsupportedModelError(

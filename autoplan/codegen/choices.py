@@ -8,6 +8,7 @@ from functools import cached_property
 
 from autoplan.codegen.naming import variable
 from autoplan.errors import PlanError
+from autoplan.plan import StagePlan
 from autoplan.sharding.assignment import Assignment
 from autoplan.sharding.batch import BatchLayout
 from autoplan.sharding.placement import Placement, Replicate, divides, local_shape
@@ -23,6 +24,7 @@ class Choices:
         layout: placements on the axes that split the batch.
         dp, num_microbatches, tp: degrees.
         recomputed: paths of blocks that are recomputed in the backward.
+        stages: of the pipeline; none without one.
     """
 
     graph: OpGraph
@@ -32,6 +34,12 @@ class Choices:
     num_microbatches: int
     tp: int
     recomputed: frozenset[str]
+    stages: tuple[StagePlan, ...] = ()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one rank runs everything in one piece."""
+        return self.splits == self.tp == 1 and not self.stages
 
     @property
     def splits(self) -> int:

@@ -42,14 +42,13 @@ _COUNTED = "."  # no module can have this name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def source_of(program: Program, header: str, root_class: str) -> str:
+def source_of(program: Program, header: str) -> str:
     """The text of a module; ``tp`` is to be bound in its namespace."""
-    functions = [block.function for block in program.blocks] + [program.count, program.forward]
     classes = [_block_class(block) for block in program.blocks]
-    classes.append(_root_class(program, root_class))
+    classes += [_stage_class(program, index) for index in range(len(program.stages))]
     parts = [
         '"""' + header + '"""',
-        "\n".join(_imports(functions)),
+        "\n".join(_imports(program.functions)),
         *("\n".join(c) for c in classes),
     ]
     return "\n\n\n".join(parts).replace('"""\n\n\n', '"""\n\n', 1) + "\n"
@@ -88,13 +87,24 @@ def _block_class(block: BlockClass) -> Iterator[str]:
     yield from _function("forward", block.function, is_block=True)
 
 
-def _root_class(program: Program, name: str) -> Iterator[str]:
-    yield f"class {name}(Container):"
-    yield f'{_INDENT}"""The model; returns the term of the loss of one rank and microbatch."""'
+def _stage_class(program: Program, index: int) -> Iterator[str]:
+    stage = program.stages[index]
+    yield f"class {stage.name}(Container):"
+    yield f'{_INDENT}"""{_stage_words(program, index)}"""'
     yield ""
-    yield from _function("count", program.count)
+    yield from _function("count", stage.count)
     yield ""
-    yield from _function("forward", program.forward, counts=program.counts)
+    yield from _function("forward", stage.forward, counts=stage.counts)
+
+
+def _stage_words(program: Program, index: int) -> str:
+    count = len(program.stages)
+    what = "The model" if count == 1 else f"Stage {index} of {count}"
+    if count > 1 and (blocks := program.stages[index].blocks):
+        what += f": {_paths(blocks)}"
+    if index == count - 1:
+        return f"{what}; returns the term of the loss of one rank and microbatch."
+    return f"{what}; returns what stage {index + 1} receives."
 
 
 def _paths(paths: Sequence[str]) -> str:

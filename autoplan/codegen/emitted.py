@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autoplan.codegen.program import Boundary
 from autoplan.sharding.placement import Placement
 from autoplan.trace.graph import TensorMeta
 
@@ -23,13 +24,11 @@ class BatchInput:
 
     Attributes:
         target: the name of the model's own argument; ``targets`` of a loss function's.
-        argument: name of the emitted argument.
         meta: global; ``batch_dims`` (at most one) is split evenly over dp, then over microbatches.
             An input without one is the same for every rank and microbatch.
     """
 
     target: str
-    argument: str
     meta: TensorMeta
 
 
@@ -42,34 +41,62 @@ class Count:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EmittedStage:
+    """A pipeline stage, or the whole model where there is no pipeline.
+
+    Attributes:
+        root_class: name of its class.
+        rank: the rank of the ``pp`` axis that runs it.
+        block_classes: class name of each of its block instances, by module path, in execution
+            order.
+        unit_paths: block instances that alone read the parameters below their path, in execution
+            order: each can be an FSDP unit. All other parameters belong to the root unit.
+        parameters, buffers: names of what it reads, in the model's order; those that several stages
+            read are in each.
+        inputs: positions in ``Emitted.inputs`` of those that its functions take.
+        receives, sends: the tensors that cross from the stage before and to the stage behind.
+    """
+
+    root_class: str
+    rank: int
+    block_classes: Mapping[str, str]
+    unit_paths: tuple[str, ...]
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    inputs: tuple[int, ...]
+    receives: tuple[Boundary, ...] = ()
+    sends: tuple[Boundary, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Emitted:
     """The program of every rank.
 
-    The root class has ``forward(*inputs, counts)`` and ``count(*inputs)``, with ``inputs`` one
-    microbatch of one dp rank, in the order of ``inputs``. ``count`` returns a tuple, one tensor
-    per entry of ``counts``: this microbatch's term. ``forward`` takes the same tuple summed over
-    all microbatches and dp ranks, and returns the microbatch's term of the global loss: the
-    global loss is the sum over dp ranks and microbatches, and is the same on every tp rank.
-    Gradients follow: sum over microbatches and dp. They are right on every tp rank as they are.
+    A stage's class has ``forward(*received, *inputs, counts)`` and ``count(*inputs)``, with its
+    ``inputs`` of one microbatch of one dp rank. ``count`` returns a tuple: this microbatch's terms
+    of the values that the stage needs counted. ``forward`` takes the same tuple summed over all
+    microbatches and dp ranks. A stage returns what it sends: a tensor, or a tuple of several. The
+    last stage returns the microbatch's term of the global loss: the global loss is the sum over dp
+    ranks and microbatches, and is the same on every tp rank. Gradients follow: sum over
+    microbatches, dp, and the stages that read a parameter. They are right on every tp rank as they
+    are.
 
     Attributes:
         source: Python text; ``tp`` (an ``AxisGroup``) is bound when it is run.
-        root_class: name of the class of the whole model.
-        block_classes: class name of each block instance, by module path, in execution order.
-        unit_paths: block instances that alone read the parameters below their path, in execution
-            order: each can be an FSDP unit. All other parameters belong to the root unit.
+        stages: in the order of the model.
         parameters, buffers: by original name (the first of a tied group), in the model's order.
+        counts: all values that are counted ahead.
+        loss_dtype: of the loss.
         dp, num_microbatches, tp: degrees that the shapes in the source were computed for.
     """
 
     source: str
-    root_class: str
-    block_classes: Mapping[str, str]
-    unit_paths: tuple[str, ...]
+    stages: tuple[EmittedStage, ...]
     parameters: Mapping[str, StoredTensor]
     buffers: Mapping[str, StoredTensor]
     inputs: tuple[BatchInput, ...]
     counts: tuple[Count, ...]
+    loss_dtype: str
     dp: int
     num_microbatches: int
     tp: int

@@ -15,13 +15,15 @@ def header(choices: Choices, model: str) -> str:
     """Text without quotes or backslashes, ready for a docstring."""
     count = choices.num_microbatches
     samples = choices.graph.batch // choices.splits
+    pp = len({stage.rank for stage in choices.stages})
+    pipeline = f"pp {pp} x " if pp else ""
     lines = [
-        f"{printable(model)} for one of dp {choices.dp} x tp {choices.tp} ranks.",
+        f"{printable(model)} for one of {pipeline}dp {choices.dp} x tp {choices.tp} ranks.",
         "",
         f"A step is {count} microbatch{'es' if count > 1 else ''} of "
         f"{samples} sample{'s' if samples > 1 else ''} per dp rank, {choices.graph.batch} in all.",
         "",
-        "Each rank stores (dp may split it further):",
+        f"Each rank stores{' of its stages' * bool(pp)} (dp may split it further):",
         "",
         *_table(choices),
     ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.emit import source_of
-from autoplan.codegen.emitted import BatchInput, Count, Emitted, StoredTensor
+from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.codegen.header import header
-from autoplan.codegen.lower import ROOT_CLASS, lower
+from autoplan.codegen.lower import lower
+from autoplan.codegen.program import Program
 from autoplan.codegen.units import unit_paths
 from autoplan.codegen.verify import verify
 from autoplan.errors import PlanError
@@ -40,6 +41,7 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
         num_microbatches=plan.num_microbatches,
         tp=plan.mesh.tp,
         recomputed=frozenset(path for region in plan.regions for path in region.recomputed),
+        stages=plan.stages,
     )
     return emit_choices(choices, plan.job.model.name)
 
@@ -56,18 +58,48 @@ def emit_choices(choices: Choices, model: str) -> Emitted:
         for kind in ("parameter", "buffer")
     }
     return Emitted(
-        source=source_of(program, header(choices, model), ROOT_CLASS),
-        root_class=ROOT_CLASS,
-        block_classes={block.path: program.class_of[block.path] for block in graph.blocks},
-        unit_paths=unit_paths(graph),
+        source=source_of(program, header(choices, model)),
+        stages=_stages(choices, program),
         parameters=stored["parameter"],
         buffers=stored["buffer"],
         inputs=tuple(
-            BatchInput(target=node.target, argument=value.name, meta=node.outputs[0])
-            for node, value in zip(graph.of_kind("input"), program.forward.inputs, strict=False)
+            BatchInput(target=node.target, meta=node.outputs[0]) for node in graph.of_kind("input")
         ),
         counts=tuple(Count(node=ref.node, meta=graph.meta(ref)) for ref in choices.hoisted),
+        loss_dtype=graph.meta(graph.output).dtype,
         dp=choices.dp,
         num_microbatches=choices.num_microbatches,
         tp=choices.tp,
+    )
+
+
+def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
+    """The stages; what nothing reads is kept by the first."""
+    ranks = [stage.rank for stage in choices.stages] or [0]
+    read = frozenset[str]().union(*(stage.tensors for stage in program.stages))
+    units = unit_paths(choices.graph)
+    names = {
+        kind: [node.target for node in choices.graph.of_kind(kind)]
+        for kind in ("parameter", "buffer")
+    }
+
+    def held(index: int, kind: str) -> tuple[str, ...]:
+        own = program.stages[index].tensors
+        return tuple(
+            name for name in names[kind] if name in own or (index == 0 and name not in read)
+        )
+
+    return tuple(
+        EmittedStage(
+            root_class=stage.name,
+            rank=ranks[index],
+            block_classes={path: program.class_of[path] for path in stage.blocks},
+            unit_paths=tuple(path for path in units if path in stage.blocks),
+            parameters=held(index, "parameter"),
+            buffers=held(index, "buffer"),
+            inputs=stage.inputs,
+            receives=stage.receives,
+            sends=stage.sends,
+        )
+        for index, stage in enumerate(program.stages)
     )

@@ -1,8 +1,9 @@
 """The program of one rank: straight-line functions over local tensors.
 
-There is one function for the root of the model, one for the values that are counted ahead of it,
-and one for every block that differs from those before it. A function is a list of statements, each
-assigning values once.
+Every pipeline stage has a function for its part of the root of the model and one for the values
+that are counted ahead of it; without a pipeline there is one stage. There is one function more for
+every block that differs from those before it. A function is a list of statements, each assigning
+values once.
 """
 
 from __future__ import annotations
@@ -120,17 +121,53 @@ class BlockClass:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
-    """All functions of one rank.
+class Boundary:
+    """A tensor between two stages: its local shape, and whether a gradient comes back for it."""
 
-    ``count`` takes the arguments of ``forward`` less the counts; ``counts`` are the last arguments
-    of ``forward``.
+    shape: tuple[int, ...]
+    dtype: str
+    requires_grad: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageProgram:
+    """What one pipeline stage runs beside its blocks.
+
+    Attributes:
+        name: of its class.
+        blocks: paths of its blocks, in order.
+        forward: takes what the stage receives, its ``inputs``, then its ``counts``; returns what it
+            sends, or the loss.
+        count: takes ``inputs``.
+        receives, sends: what crosses from the stage before and to the stage behind.
+        inputs: positions, among the inputs of the graph, of those that the stage reads.
+        counts: the last arguments of ``forward``.
+        tensors: names of the parameters and buffers that the stage holds.
     """
 
+    name: str
+    blocks: tuple[str, ...]
     forward: Function
     count: Function
+    receives: tuple[Boundary, ...]
+    sends: tuple[Boundary, ...]
+    inputs: tuple[int, ...]
     counts: tuple[Value, ...]
+    tensors: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """All functions of all ranks."""
+
+    stages: tuple[StageProgram, ...]
     blocks: tuple[BlockClass, ...]
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Blocks first, then the stages, as they are printed."""
+        stages = (function for stage in self.stages for function in (stage.count, stage.forward))
+        return (*(block.function for block in self.blocks), *stages)
 
     @property
     def class_of(self) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ def verify(program: Program) -> None:
     Raises:
         UnsupportedModelError: naming the operator whose result has another shape on shards.
     """
-    for function in (program.forward, program.count, *(b.function for b in program.blocks)):
+    for function in program.functions:
         for call in _operators(function):
             _check(call)
 

@@ -1,7 +1,8 @@
 """Notices when ranks that must work on the same samples are fed different ones.
 
-Ranks that differ in ``tp`` alone share every sample: each computes a part of the same operators.
-Fed different batches they would train on nonsense, with plausible losses and no error.
+Ranks that differ in ``tp`` or ``pp`` alone share every sample: each computes a part of the same
+operators, or some of them. Fed different batches they would train on nonsense, with plausible
+losses and no error.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from autoplan.runtime.mesh import RankMesh
 
 
 def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
-    """Compares this rank's inputs with those of its tensor-parallel peers, by one number each.
+    """Compares this rank's inputs with those of its model-parallel peers, by one number each.
 
     Raises:
         PlanError: on all these ranks, when they differ.
     """
-    if mesh.tp == 1 or not inputs:
+    peers = mesh.pp * mesh.tp
+    if peers == 1 or not inputs:
         return
     own = torch.stack([_fingerprint(value) for value in inputs])
     bounds = torch.cat([own, -own])
-    dist.all_reduce(bounds, dist.ReduceOp.MAX, group=mesh.group("tp"))
+    for axis, size in (("tp", mesh.tp), ("pp", mesh.pp)):
+        if size > 1:
+            dist.all_reduce(bounds, dist.ReduceOp.MAX, group=mesh.group(axis))
     most, least = bounds[: len(own)], -bounds[len(own) :]
     if not torch.equal(most, least):
         raise PlanError(
-            f"the {mesh.tp} ranks of data rank {mesh.dp_rank} are fed different batches: feed them "
+            f"the {peers} ranks of data rank {mesh.dp_rank} are fed different batches: feed them "
             "the same, with DistributedSampler(num_replicas=pm.data_world, rank=pm.data_rank) or "
             "pm.shard_batch"
         )

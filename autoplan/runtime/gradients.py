@@ -1,16 +1,19 @@
-"""Sums the gradients of parameters that every data-parallel rank holds whole, and clips by norm.
+"""Sums gradients of which several ranks hold terms, and clips by norm.
 
-ZeRO stage 0 holds all parameters so; in the sharded stages FSDP2 reduces the gradients itself, and
-only parameters that it cannot split are left. Terms of all microbatches add up in ``.grad`` and
-are summed over ``dp`` once, in buckets. Gradients that were there before the step (the user
+Parameters that every data-parallel rank holds whole are summed over ``dp``. ZeRO stage 0 holds all
+so; in the sharded stages FSDP2 reduces the gradients itself, and only parameters that it cannot
+split are left. Parameters that several pipeline stages read (tied weights) are then summed over the
+ranks of these stages, so that each steps its copy alike. Terms of all microbatches add up in
+``.grad`` and are summed once, in buckets. Gradients that were there before the step (the user
 accumulates over several steps) are already summed, and are set aside meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from autoplan.capabilities import BUCKET_BYTES
@@ -20,10 +23,24 @@ from autoplan.runtime.weights import local
 
 
 class GradientSum:
-    """The once-a-step sum over ``dp`` of the gradients of ``parameters``."""
+    """The once-a-step sums of gradients: over ``dp``, and over the stages that share a parameter.
 
-    def __init__(self, parameters: Iterable[nn.Parameter], mesh: RankMesh) -> None:
-        self._parameters = [p for p in parameters if p.requires_grad] if mesh.dp > 1 else []
+    Args:
+        whole: parameters that every data-parallel rank holds whole.
+        shared: groups of ranks whose stages read the same parameters, with these parameters, in the
+            same order on all of them.
+    """
+
+    def __init__(
+        self,
+        whole: Iterable[nn.Parameter],
+        mesh: RankMesh,
+        shared: Sequence[tuple[dist.ProcessGroup, Sequence[nn.Parameter]]] = (),
+    ) -> None:
+        self._whole = [p for p in whole if p.requires_grad] if mesh.dp > 1 else []
+        self._shared = [(group, [p for p in found if p.requires_grad]) for group, found in shared]
+        every = (*self._whole, *(p for _, found in self._shared for p in found))
+        self._parameters = list(dict.fromkeys(every))
         self._mesh = mesh
         self._aside: list[Tensor | None] | None = None
 
@@ -38,11 +55,14 @@ class GradientSum:
             parameter.grad = None
 
     def close(self) -> None:
-        """Sums the terms over ``dp`` and adds what was set aside."""
+        """Sums the terms and adds what was set aside."""
         assert self._aside is not None
-        terms = [local(p.grad) for p in self._parameters if p.grad is not None]
-        for bucket in _buckets(terms):
-            _sum_bucket(bucket, self._mesh)
+        _sum((p for p in self._whole if p.grad is not None), self._mesh.group("dp"))
+        for group, parameters in self._shared:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            _sum(parameters, group)
         for parameter, earlier in zip(self._parameters, self._aside, strict=True):
             if earlier is None:
                 continue
@@ -51,6 +71,18 @@ class GradientSum:
             else:
                 parameter.grad += earlier
         self._aside = None
+
+
+def _sum(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> None:
+    """Sums gradients over the ranks of a group, bucket by bucket."""
+    for bucket in _buckets(local(p.grad) for p in parameters if p.grad is not None):
+        if len(bucket) == 1 and bucket[0].is_contiguous():
+            dist.all_reduce(bucket[0], group=group)
+            continue
+        flat = torch.cat([term.reshape(-1) for term in bucket])
+        dist.all_reduce(flat, group=group)
+        for term, summed in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
+            term.copy_(summed.view(term.shape))
 
 
 def _buckets(terms: Iterable[Tensor]) -> Iterator[list[Tensor]]:
@@ -64,15 +96,6 @@ def _buckets(terms: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         nbytes += term.nbytes
     if bucket:
         yield bucket
-
-
-def _sum_bucket(bucket: list[Tensor], mesh: RankMesh) -> None:
-    if len(bucket) == 1 and bucket[0].is_contiguous():
-        mesh.sum_over_dp(bucket[0])
-        return
-    flat = mesh.sum_over_dp(torch.cat([term.reshape(-1) for term in bucket]))
-    for term, summed in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
-        term.copy_(summed.view(term.shape))
 
 
 def gradient_norm(

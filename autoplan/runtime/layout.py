@@ -1,9 +1,9 @@
 """Which piece of each parameter a rank holds.
 
-A parameter is split first over ``tp`` (evenly, on the dim that the plan chose), and the piece again
-over ``dp`` where the ZeRO stage shards (by FSDP2). Both splits are contiguous chunks, so that a
-rank's piece is a box of the global tensor. Everything that must know where a piece lies
-(checkpoints, norms, loading) reads it here.
+A parameter is held by the ``pp`` ranks whose stages read it. There it is split first over ``tp``
+(evenly, on the dim that the plan chose), and the piece again over ``dp`` where the ZeRO stage
+shards (by FSDP2). Both splits are contiguous chunks, so that a rank's piece is a box of the global
+tensor. Everything that must know where a piece lies (checkpoints, norms, loading) reads it here.
 """
 
 from __future__ import annotations
@@ -41,11 +41,18 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParameterLayout:
-    """Global shape of a parameter and the dims that ``tp`` and ``dp`` split, if any."""
+    """Where a parameter lies.
+
+    Attributes:
+        shape: global.
+        tp_dim, dp_dim: the dims that ``tp`` and ``dp`` split, if any.
+        pp_ranks: the ranks of ``pp`` that hold it, each the whole.
+    """
 
     shape: tuple[int, ...]
     tp_dim: int | None = None
     dp_dim: int | None = None
+    pp_ranks: tuple[int, ...] = (0,)
 
     def tp_shape(self, tp: int) -> tuple[int, ...]:
         """Shape of the piece on one ``tp`` rank, before any split over ``dp``."""
@@ -68,7 +75,8 @@ class ParameterLayout:
     def is_first_copy(self, mesh: RankMesh) -> bool:
         """Whether this rank is the one of those that hold its piece to count or write it."""
         first_tp = self.tp_dim is not None or mesh.tp_rank == 0
-        return first_tp and (self.dp_dim is not None or mesh.dp_rank == 0)
+        first_dp = self.dp_dim is not None or mesh.dp_rank == 0
+        return first_tp and first_dp and mesh.pp_rank == self.pp_ranks[0]
 
 
 def dp_shard_dim(shape: tuple[int, ...], tp_dim: int | None, dp: int) -> int | None:

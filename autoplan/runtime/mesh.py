@@ -1,12 +1,14 @@
 """Where this process stands in the mesh of the plan.
 
 ``tp`` ranks are neighbours (innermost), so that the messages of every operator stay within a node;
-``dp`` is the outer axis. A job of one process needs no process group.
+the plan says whether ``pp`` or ``dp`` is the outermost axis. A job of one process needs no process
+group.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -21,7 +23,7 @@ class RankMesh:
     """Sizes of the mesh axes and the coordinates of this rank.
 
     Attributes:
-        device_mesh: the ``("dp", "tp")`` mesh; None in a process without a process group.
+        device_mesh: the mesh of the axes; None in a process without a process group.
     """
 
     dp: int
@@ -30,14 +32,23 @@ class RankMesh:
     tp_rank: int
     device: torch.device
     device_mesh: DeviceMesh | None
+    pp: int = 1
+    pp_rank: int = 0
+    outermost: Literal["pp", "dp"] = "pp"
 
     @property
     def world_size(self) -> int:
-        return self.dp * self.tp
+        return self.pp * self.dp * self.tp
 
     @property
     def rank(self) -> int:
-        return self.dp_rank * self.tp + self.tp_rank
+        return self.rank_at(self.pp_rank)
+
+    def rank_at(self, pp_rank: int) -> int:
+        """The rank of the world that differs from this one in ``pp`` alone."""
+        if self.outermost == "pp":
+            return (pp_rank * self.dp + self.dp_rank) * self.tp + self.tp_rank
+        return (self.dp_rank * self.pp + pp_rank) * self.tp + self.tp_rank
 
     def axis(self, name: str) -> DeviceMesh:
         """The one-dimensional mesh of this rank along ``name``; there must be a process group."""
@@ -52,6 +63,13 @@ class RankMesh:
         """The sum of ``value`` over the data-parallel ranks, computed in place."""
         if self.dp > 1:
             dist.all_reduce(value, group=self.group("dp"))
+        return value
+
+    def sum_over_samples(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of ``value`` over ``dp`` and ``pp``, computed in place."""
+        self.sum_over_dp(value)
+        if self.pp > 1:
+            dist.all_reduce(value, group=self.group("pp"))
         return value
 
     def sum_over_world(self, value: torch.Tensor) -> torch.Tensor:
@@ -75,30 +93,40 @@ def build_mesh(mesh: MeshPlan, device: torch.device | None = None) -> RankMesh:
     Raises:
         PlanError: when the running world size is not the plan's, or an axis is not supported.
     """
-    for axis in ("pp", "cp", "ep"):
+    for axis in ("cp", "ep"):
         if getattr(mesh, axis) != 1:
             raise PlanError(
-                f"the plan has {axis} = {getattr(mesh, axis)}; this version runs dp x tp only: "
-                f"plan with {axis} = 1"
+                f"the plan has {axis} = {getattr(mesh, axis)}; this version runs pp x dp x tp "
+                f"only: plan with {axis} = 1"
             )
     running = dist.get_world_size() if dist.is_initialized() else 1
     if running != mesh.world_size:
         raise PlanError(
-            f"the plan is for {mesh.world_size} ranks (dp {mesh.dp} x tp {mesh.tp}) but {running} "
-            f"run: start {mesh.world_size} processes with torchrun, or plan for {running}"
+            f"the plan is for {mesh.world_size} ranks ({_words(mesh)}) but {running} run: start "
+            f"{mesh.world_size} processes with torchrun, or plan for {running}"
         )
     device = device or _default_device()
     if not dist.is_initialized():
         return RankMesh(dp=1, tp=1, dp_rank=0, tp_rank=0, device=device, device_mesh=None)
-    device_mesh = init_device_mesh(device.type, (mesh.dp, mesh.tp), mesh_dim_names=("dp", "tp"))
+    axes = ("pp", "dp", "tp") if mesh.outermost == "pp" else ("dp", "pp", "tp")
+    sizes = tuple(getattr(mesh, axis) for axis in axes)
+    device_mesh = init_device_mesh(device.type, sizes, mesh_dim_names=axes)
     return RankMesh(
+        pp=mesh.pp,
         dp=mesh.dp,
         tp=mesh.tp,
+        pp_rank=device_mesh.get_local_rank("pp"),
         dp_rank=device_mesh.get_local_rank("dp"),
         tp_rank=device_mesh.get_local_rank("tp"),
         device=device,
         device_mesh=device_mesh,
+        outermost=mesh.outermost,
     )
+
+
+def _words(mesh: MeshPlan) -> str:
+    pipeline = f"pp {mesh.pp} x " if mesh.pp > 1 else ""
+    return f"{pipeline}dp {mesh.dp} x tp {mesh.tp}"
 
 
 def _default_device() -> torch.device:

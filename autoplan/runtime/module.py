@@ -21,9 +21,9 @@ from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.plan import Plan
 from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
 from autoplan.runtime.data import Batch, BatchReader
-from autoplan.runtime.data_parallel import DataParallel
 from autoplan.runtime.gradients import gradient_norm, scale_gradients
 from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
 
@@ -58,34 +58,29 @@ class ParallelModule(nn.Module):
     def __init__(
         self,
         *,
-        program: nn.Module,
+        stages: Sequence[LocalStage],
+        trainer: Trainer,
+        state: TrainingState,
         emitted: Emitted,
         plan: Plan,
         mesh: RankMesh,
-        data_parallel: DataParallel,
-        buffers: Mapping[str, Tensor],
         traced: TracedModel,
     ) -> None:
         super().__init__()
-        self.program = program
+        self.programs = nn.ModuleList(stage.program for stage in stages)
         self.plan = plan
         self.data_rank, self.data_world = mesh.dp_rank, mesh.dp
         self._emitted = emitted
         self._mesh = mesh
-        self._data_parallel = data_parallel
+        self._stages = tuple(stages)
+        self._trainer = trainer
+        self._state = state
         self._traced = traced
         self._reader = BatchReader(
             emitted.inputs,
             positional=traced.positional,
             samples=plan.job.global_batch,
             num_microbatches=plan.num_microbatches,
-            mesh=mesh,
-        )
-        self._trainer = Trainer(program, data_parallel, mesh)
-        self._state = TrainingState(
-            parameters=data_parallel.parameters,
-            layouts=data_parallel.layouts,
-            buffers=dict(buffers),
             mesh=mesh,
         )
         self.training = traced.training
@@ -114,11 +109,16 @@ class ParallelModule(nn.Module):
         (``torch.no_grad``) it works for any number of microbatches.
 
         Raises:
-            PlanError: with gradients, when the plan has several microbatches.
+            PlanError: with gradients, when the plan has several microbatches or a pipeline.
         """
         microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)
+        if self._mesh.pp > 1:
+            raise PlanError(
+                f"the plan has a pipeline of pp = {self._mesh.pp}, whose stages run forward and "
+                "backward by its schedule: use train_step(batch)"
+            )
         if len(microbatches) > 1:
             raise PlanError(
                 f"the plan has {len(microbatches)} microbatches, whose backward passes take turns "
@@ -166,7 +166,8 @@ class ParallelModule(nn.Module):
         Raises:
             CheckpointError: when the checkpoint is missing, damaged or of another model.
         """
-        self._data_parallel.free_gathered()
+        for stage in self._stages:
+            stage.data_parallel.free_gathered()
         return load_checkpoint(Path(path), self._state, self._traced.fingerprint, optimizer)
 
     def print_source(self) -> None:

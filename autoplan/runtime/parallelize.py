@@ -10,14 +10,24 @@ import torch.distributed as dist
 from torch import nn
 
 from autoplan.capabilities import RUNNABLE_PRECISIONS
-from autoplan.codegen import Emitted, build_module, emit_program
+from autoplan.codegen import Emitted, emit_program
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup
-from autoplan.runtime.data_parallel import DataParallel
+from autoplan.runtime.engines import Engine, OneStage
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
+from autoplan.runtime.pipeline import Pipeline, shape_of
+from autoplan.runtime.stages import (
+    LocalStage,
+    build_stages,
+    gradient_sum,
+    layouts_on_dp,
+    parameters_of,
+)
+from autoplan.runtime.state import TrainingState
+from autoplan.runtime.train import Trainer
 from autoplan.runtime.weights import WeightSource
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import positional_names
@@ -49,27 +59,30 @@ def parallelize(
     _check_precision(emitted, compute_dtype, plan)
     source = WeightSource(model, emitted, mesh, compute_dtype)
     buffers = {name: source.buffer(name) for name in emitted.buffers}
-    program = build_module(
+    layouts = layouts_on_dp(emitted, source, plan.zero, mesh)
+    stages = build_stages(
         emitted,
-        source.placeholder,
-        buffers.__getitem__,
-        {name: axis_group(mesh, name) for name in ("dp", "tp")},
-    )
-    data_parallel = DataParallel(
-        program,
         source,
-        unit_paths=emitted.unit_paths,
+        buffers,
+        axes={name: axis_group(mesh, name) for name in ("dp", "tp")},
+        layouts=layouts,
         zero=plan.zero,
         mesh=mesh,
         compute_dtype=compute_dtype,
     )
+    parameters = parameters_of(stages, layouts)
     return ParallelModule(
-        program=program,
+        stages=stages,
+        trainer=Trainer(
+            stages,
+            _engine(stages, emitted, plan, mesh),
+            gradient_sum(stages, parameters, layouts, mesh),
+            mesh,
+        ),
+        state=TrainingState(parameters=parameters, layouts=layouts, buffers=buffers, mesh=mesh),
         emitted=emitted,
         plan=plan,
         mesh=mesh,
-        data_parallel=data_parallel,
-        buffers=buffers,
         traced=TracedModel(
             fingerprint=graph.fingerprint,
             tied=graph.tied,
@@ -78,6 +91,12 @@ def parallelize(
             positional=tuple(positional_names(model, len(emitted.inputs))),
         ),
     )
+
+
+def _engine(stages: list[LocalStage], emitted: Emitted, plan: Plan, mesh: RankMesh) -> Engine:
+    if mesh.pp == 1:
+        return OneStage(stages[0])
+    return Pipeline(stages, shape_of(plan), mesh, getattr(torch, emitted.loss_dtype))
 
 
 def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:

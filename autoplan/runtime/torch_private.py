@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import torch.distributed.pipelining.schedules  # noqa: F401  (no name of torch leads there before)
+
 PRIVATE_NAMES = (
     "torch.ops._c10d_functional.all_reduce",
     "torch.ops._c10d_functional.all_gather_into_tensor",
@@ -15,6 +17,11 @@ PRIVATE_NAMES = (
     "torch.ops._c10d_functional.all_to_all_single",
     "torch.ops._c10d_functional.wait_tensor",
     "torch.autograd.Variable._execution_engine.queue_callback",
+    "torch.distributed.pipelining.schedules._PipelineScheduleRuntime",
+    "torch.distributed.pipelining.schedules._Action",
+    "torch.distributed.pipelining.schedules._ComputationType",
+    "torch.distributed.pipelining.schedules._add_reduce_grad",
+    "torch.distributed.pipelining.schedules._add_send_recv",
 )
 
 
@@ -34,5 +41,8 @@ def resolve(name: str) -> Any:
 
 
 all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback = (
-    resolve(name) for name in PRIVATE_NAMES
+    resolve(name) for name in PRIVATE_NAMES[:6]
+)
+ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
+    resolve(name) for name in PRIVATE_NAMES[6:]
 )

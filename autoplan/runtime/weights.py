@@ -33,7 +33,8 @@ class WeightSource:
     by unit.
 
     Attributes:
-        layouts: how every parameter and buffer is laid out over ``tp``, by original name.
+        layouts: how every parameter and buffer is laid out over ``pp`` and ``tp``, by original
+            name. Every rank of ``pp`` holds all buffers.
     """
 
     def __init__(
@@ -63,14 +64,18 @@ class WeightSource:
         self._buffers = {
             name: _find(buffers, name, stored) for name, stored in emitted.buffers.items()
         }
+        holders: dict[str, set[int]] = {name: set() for name in emitted.parameters}
+        for stage in emitted.stages:
+            for name in stage.parameters:
+                holders[name].add(stage.rank)
         self.layouts = {
-            name: ParameterLayout(shape=stored.meta.shape, tp_dim=_tp_dim(stored, mesh))
+            name: ParameterLayout(
+                shape=stored.meta.shape,
+                tp_dim=_tp_dim(stored, mesh),
+                pp_ranks=tuple(sorted(holders.get(name, range(mesh.pp)))),
+            )
             for name, stored in (*emitted.parameters.items(), *emitted.buffers.items())
         }
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        return tuple(self._parameters)
 
     def parameter(self, name: str) -> nn.Parameter:
         """This rank's piece of a weight.

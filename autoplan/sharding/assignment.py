@@ -1,7 +1,8 @@
 """From the placements that a plan holds to strategies and placements of the nodes of a graph.
 
 A plan names things relative to the block kind they are in, so that one entry stands for all blocks
-of the kind; blocks of a kind correspond index by index.
+of a region; blocks of a kind correspond index by index. Blocks of one kind may be in several
+regions, each with placements of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ class Assignment:
     Attributes:
         strategies: of every call, by node name.
         storage: placement of every parameter, by node name.
-        entries: placement in which each of ``Block.inputs`` enters the blocks of a kind.
+        entries: placement in which each of ``Block.inputs`` enters a block, by block path.
     """
 
     strategies: Mapping[str, Strategy]
     storage: Mapping[str, Placement]
     entries: Mapping[str, tuple[Placement, ...]]
+
+    def entry(self, block: Block, ref: Ref) -> Placement:
+        """The placement in which a tensor, one of ``block.inputs``, enters the block."""
+        return self.entries[block.path][block.inputs.index(ref)]
 
 
 def relative_name(kind: str, full: str) -> str:
@@ -50,12 +55,20 @@ def assign(graph: OpGraph, regions: Sequence[RegionPlan], tp_size: int) -> Assig
     Raises:
         PlanError: naming what the plan misses, has too much, or cannot hold.
     """
-    by_kind = {region.kind: region for region in regions}
-    _same_names("region", {ROOT, *graph.kinds}, by_kind, "the plan")
+    _same_names("region", {ROOT, *graph.kinds}, {region.kind for region in regions}, "the plan")
+    _check_blocks(graph, regions)
     reader = _Reader(graph, MeshAxis("tp", tp_size))
-    reader.root(by_kind[ROOT])
-    for kind, blocks in graph.kinds.items():
-        reader.kind(by_kind[kind], blocks)
+    blocks = {block.path: block for block in graph.blocks}
+    for region in regions:
+        if region.recomputed_operators:
+            raise PlanError(
+                f"region {region.kind} recomputes {region.recomputed_operators[0]} alone, which "
+                "cannot be run yet: recompute whole blocks or none"
+            )
+        if region.kind == ROOT:
+            reader.root(region)
+        else:
+            reader.kind(region, [blocks[path] for path in region.blocks])
     assignment = Assignment(
         strategies=reader.strategies, storage=reader.storage, entries=reader.entries
     )
@@ -124,19 +137,20 @@ class _Reader:
             self._store(name, region.parameters[name])
 
     def kind(self, region: RegionPlan, blocks: Sequence[Block]) -> None:
-        first, kind = blocks[0], region.kind
+        kind = region.kind
+        first = self.graph.kinds[kind][0]
         where = f"region {kind}"
-        _same_names("block", [block.path for block in blocks], region.blocks, where)
         _known_names("recomputed block", region.recomputed, region.blocks, where)
         operators = {relative_name(kind, name): name for name in first.nodes}
         parameters = {relative_name(kind, name): name for name in _parameters(self.graph, first)}
         _same_names("operator", operators, region.operators, where)
         _same_names("parameter", parameters, region.parameters, where)
-        self.entries[kind] = self._entries(region, first)
+        entries = self._entries(region, first)
         chosen = [
             self._strategy(full, region.operators[short]) for short, full in operators.items()
         ]
         for block in blocks:
+            self.entries[block.path] = entries
             self.strategies.update(zip(block.nodes, chosen, strict=True))
             for short, full in zip(parameters, _parameters(self.graph, block), strict=True):
                 self._store(full, region.parameters[short])
@@ -189,6 +203,19 @@ class _Reader:
         return placement
 
 
+def _check_blocks(graph: OpGraph, regions: Sequence[RegionPlan]) -> None:
+    """Every block is in one region of its kind, and there is one root region."""
+    for kind, blocks in {ROOT: (), **graph.kinds}.items():
+        own = [region for region in regions if region.kind == kind]
+        given = [path for region in own for path in region.blocks]
+        where = f"region {kind}"
+        _same_names("block", [block.path for block in blocks], given, where)
+        twice = next((path for path in given if given.count(path) > 1), None)
+        if twice or (kind == ROOT and len(own) > 1) or (kind and not all(r.blocks for r in own)):
+            what = f"block {twice!r} twice" if twice else "a region without blocks, or two roots"
+            raise PlanError(f"the plan has {what}; plan this model again")
+
+
 def _root_calls(graph: OpGraph) -> tuple[str, ...]:
     return tuple(node.name for node in graph.of_kind("call") if node.name not in graph.block_of)
 
@@ -229,13 +256,13 @@ def _check_edges(graph: OpGraph, assignment: Assignment) -> None:
         return assignment.storage.get(ref.node, Replicate())
 
     for block in graph.blocks:
-        for ref, placement in zip(block.inputs, assignment.entries[block.kind], strict=True):
+        for ref, placement in zip(block.inputs, assignment.entries[block.path], strict=True):
             port = Port(placement, grad_of(placement))
             _check_edge(f"block {block.path}", ref, produced(ref), port)
     for node in graph.of_kind("call"):
         block = graph.block_of.get(node.name)
         entries = (
-            dict(zip(block.inputs, assignment.entries[block.kind], strict=True)) if block else {}
+            dict(zip(block.inputs, assignment.entries[block.path], strict=True)) if block else {}
         )
         for ref, port in zip(node.operands, assignment.strategies[node.name].inputs, strict=True):
             source = entries[ref] if ref in entries else produced(ref)

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from autoplan.codegen import BatchInput, Count, Emitted, StoredTensor
+from autoplan.codegen import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.job import Precision
 from autoplan.plan import Plan
 from autoplan.runtime import parallelize as parallelize_module
+from autoplan.runtime import stages
 from autoplan.runtime.collectives import all_reduce__identity, identity__all_reduce
 from autoplan.runtime.module import ParallelModule
 from autoplan.sharding.placement import Placement, Replicate, Shard
@@ -96,7 +97,7 @@ class _Root(nn.Module):
         return total / counts[0].clamp(min=1)
 
 
-def build_net(emitted: Emitted, parameter, buffer, axes) -> nn.Module:
+def build_net(emitted: Emitted, stage: EmittedStage, parameter, buffer, axes) -> nn.Module:
     root = _Root(axes["tp"])
     for name in emitted.parameters:
         owner, _, leaf = name.rpartition(".")
@@ -123,19 +124,28 @@ def emitted_net(model: nn.Module, plan: Plan) -> Emitted:
     labels = TensorMeta(shape=(plan.job.global_batch,), dtype="int64", batch_dims=(0,))
     return Emitted(
         source="# by hand",
-        root_class="_Root",
-        block_classes={f"blocks.{i}": "_Block" for i in range(BLOCKS)},
-        unit_paths=tuple(f"blocks.{i}" for i in range(BLOCKS)),
+        stages=(
+            EmittedStage(
+                root_class="_Root",
+                rank=0,
+                block_classes={f"blocks.{i}": "_Block" for i in range(BLOCKS)},
+                unit_paths=tuple(f"blocks.{i}" for i in range(BLOCKS)),
+                parameters=tuple(name for name, _ in model.named_parameters()),
+                buffers=("shift",),
+                inputs=(0, 1),
+            ),
+        ),
         parameters={
             name: StoredTensor(meta=_meta(value.to(dtype)), placement=_placement(name))
             for name, value in model.named_parameters()
         },
         buffers={"shift": StoredTensor(meta=_meta(model.shift.to(dtype)), placement=Replicate())},
         inputs=(
-            BatchInput(target="x", argument="x", meta=x),
-            BatchInput(target="labels", argument="labels", meta=labels),
+            BatchInput(target="x", meta=x),
+            BatchInput(target="labels", meta=labels),
         ),
         counts=(Count(node="count", meta=TensorMeta(shape=(), dtype="int64")),),
+        loss_dtype=x.dtype,
         dp=plan.mesh.dp,
         num_microbatches=plan.num_microbatches,
         tp=plan.mesh.tp,
@@ -196,9 +206,10 @@ def parallel_net(cell: Cell, seed: int = 0, frozen: tuple[str, ...] = ()) -> Par
         num_microbatches=cell.num_microbatches,
         precision=cell.precision,
     )
-    with mock.patch.multiple(
-        parallelize_module,
-        emit_program=lambda graph, plan: emitted_net(model, plan),
-        build_module=build_net,
+    with (
+        mock.patch.object(
+            parallelize_module, "emit_program", return_value=emitted_net(model, plan)
+        ),
+        mock.patch.object(stages, "build_module", build_net),
     ):
         return parallelize_module.parallelize(model, net_graph(), plan)

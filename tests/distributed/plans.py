@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from autoplan.job import Job, ModelSource, Precision
-from autoplan.plan import Estimate, MeshPlan, Plan, RegionPlan, SearchRecord
+from autoplan.plan import Estimate, MeshPlan, Plan, RegionPlan, SearchRecord, StagePlan
 
 _NOTHING = Estimate(
     step_s=0, compute_s=0, exposed_comm_s=0, bubble_s=0, optimizer_s=0, comm_s={},
@@ -16,28 +18,33 @@ def make_plan(
     fingerprint: str,
     *,
     global_batch: int,
+    pp: int = 1,
     dp: int = 1,
     tp: int = 1,
     zero: int = 0,
     num_microbatches: int = 1,
     precision: Precision = "fp32",
     regions: tuple[RegionPlan, ...] = (),
+    schedule: str = "none",
+    stages: tuple[StagePlan, ...] = (),
+    outermost: Literal["pp", "dp"] = "pp",
 ) -> Plan:
     return Plan(
         job=Job(
             model=ModelSource(kind="object", name="test"),
             cluster="test",
             nodes=1,
-            gpus_per_node=dp * tp,
+            gpus_per_node=pp * dp * tp,
             global_batch=global_batch,
             precision=precision,
         ),
         fingerprint=fingerprint,
-        mesh=MeshPlan(dp=dp, tp=tp),
+        mesh=MeshPlan(pp=pp, dp=dp, tp=tp, outermost=outermost),
         zero=zero,
         microbatch=global_batch // (dp * num_microbatches),
         num_microbatches=num_microbatches,
-        schedule="none",
+        schedule=schedule,
+        stages=stages,
         regions=regions,
         estimate=_NOTHING,
         search=SearchRecord(gap=0, lower_bound_s=0, candidates=1, space="by hand"),

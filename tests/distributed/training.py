@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -96,3 +96,17 @@ def check_equal(got: Run, expected: Run, dtype: torch.dtype) -> None:
     assert got.norm == pytest.approx(expected.norm, rel=10 * rtol)
     assert_parity(got.gradients, expected.gradients, dtype)
     assert_parity(got.weights, expected.weights, dtype)
+
+
+def check_stages_equal(got: Run, expected: Run, dtype: torch.dtype) -> None:
+    """Of the weights, those that this rank's stages hold."""
+    assert got.weights
+    check_equal(
+        got,
+        replace(
+            expected,
+            gradients={name: expected.gradients[name] for name in got.gradients},
+            weights={name: expected.weights[name] for name in got.weights},
+        ),
+        dtype,
+    )

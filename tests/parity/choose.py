@@ -9,6 +9,7 @@ from autoplan.codegen import Emitted
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import PlanError
+from autoplan.plan import StagePlan
 from autoplan.sharding.assignment import Assignment
 from autoplan.sharding.batch import batch_layout
 from autoplan.sharding.mesh import MeshAxis
@@ -32,6 +33,7 @@ def choices(
     dp: int = 1,
     num_microbatches: int = 1,
     recomputed: frozenset[str] = frozenset(),
+    stages: tuple[StagePlan, ...] = (),
 ) -> Choices:
     """Walks the graph; ``pick`` chooses among the strategies that can follow their sources."""
     stored = {
@@ -64,12 +66,17 @@ def choices(
         strategies[node.name] = pick(node, offered, sources)
     return Choices(
         graph=graph,
-        assignment=Assignment(strategies=strategies, storage=stored, entries=entries),
+        assignment=Assignment(
+            strategies=strategies,
+            storage=stored,
+            entries={block.path: entries[block.kind] for block in graph.blocks},
+        ),
         layout=batch_layout(graph),
         dp=dp,
         num_microbatches=num_microbatches,
         tp=tp,
         recomputed=recomputed,
+        stages=stages,
     )
 
 

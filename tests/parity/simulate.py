@@ -1,7 +1,8 @@
 """Runs an emitted program on simulated ranks and compares it with the model on one device.
 
-``tp`` ranks are threads; dp ranks and microbatches run one after another, their counts, losses and
-gradients summed by hand, as data parallelism does.
+``tp`` ranks are threads; dp ranks, microbatches and pipeline stages run one after another. Counts,
+losses and gradients are summed by hand, as data parallelism does; tensors are cut off from autograd
+between stages, and their gradients handed back, as a pipeline does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from autoplan.codegen import BatchInput, Emitted, StoredTensor, build_module
+from autoplan.codegen import (
+    BatchInput,
+    Boundary,
+    Emitted,
+    EmittedStage,
+    StoredTensor,
+    build_module,
+)
 from autoplan.runtime.collectives import AxisGroup
 from tests.parity.ranks import combine, per_rank, shards
 from tests.parity.threads import on_ranks
@@ -53,24 +61,78 @@ def sharded(emitted: Emitted, model: nn.Module, batch: Mapping[str, Tensor]) -> 
 def _rank(
     emitted: Emitted, model: nn.Module, batch: Mapping[str, Tensor], axis: AxisGroup
 ) -> Outcome:
-    root = build_sharded(emitted, model, axis)
     pieces = emitted.dp * emitted.num_microbatches
     inputs = [
         [_piece(batch[given.target], given, index, pieces) for given in emitted.inputs]
         for index in range(pieces)
     ]
-    terms = [root.count(*values) for values in inputs]
-    counts = tuple(torch.stack(column).sum(0) for column in zip(*terms, strict=True))
+    stages = [_Stage(emitted, stage, model, axis) for stage in emitted.stages]
+    for stage in stages:
+        stage.count(inputs)
     losses = []
     for values in inputs:
-        loss = root(*values, counts)
-        loss.backward()
-        losses.append(loss.detach())
-    return Outcome(torch.stack(losses).sum(), _gradients(root))
+        received: tuple[Tensor, ...] = ()
+        for stage in stages:
+            received = stage.forward(received, values)
+        losses.append(received[0].detach())
+        gradients: tuple[Tensor | None, ...] = (None,)
+        for stage in reversed(stages):
+            gradients = stage.backward(gradients)
+    summed: dict[str, Tensor] = {}
+    for stage in stages:
+        for name, gradient in _gradients(stage.root).items():
+            summed[name] = summed[name] + gradient if name in summed else gradient
+    return Outcome(torch.stack(losses).sum(), summed)
 
 
-def build_sharded(emitted: Emitted, model: nn.Module, axis: AxisGroup) -> nn.Module:
-    """The emitted module with one rank's pieces of the weights of ``model``."""
+class _Stage:
+    """One stage on one rank, with the microbatch that is under way."""
+
+    def __init__(
+        self, emitted: Emitted, stage: EmittedStage, model: nn.Module, axis: AxisGroup
+    ) -> None:
+        self.root = build_sharded(emitted, model, axis, stage)
+        self.stage = stage
+        self.counts: tuple[Tensor, ...] = ()
+        self.received: tuple[Tensor, ...] = ()
+        self.sent: tuple[Tensor, ...] = ()
+
+    def count(self, inputs: list[list[Tensor]]) -> None:
+        terms = [self.root.count(*self._own(values)) for values in inputs]
+        self.counts = tuple(torch.stack(column).sum(0) for column in zip(*terms, strict=True))
+
+    def forward(self, received: tuple[Tensor, ...], values: list[Tensor]) -> tuple[Tensor, ...]:
+        for tensor, boundary in zip(received, self.stage.receives, strict=True):
+            _check_boundary(tensor, boundary)
+        self.received = tuple(
+            tensor.detach().requires_grad_(boundary.requires_grad)
+            for tensor, boundary in zip(received, self.stage.receives, strict=True)
+        )
+        sent = self.root(*self.received, *self._own(values), self.counts)
+        self.sent = sent if isinstance(sent, tuple) else (sent,)
+        return self.sent
+
+    def backward(self, gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        flows = [(t, g) for t, g in zip(self.sent, gradients, strict=True) if t.requires_grad]
+        torch.autograd.backward([t for t, _ in flows], [g for _, g in flows])
+        return tuple(
+            torch.zeros_like(t) if t.requires_grad and t.grad is None else t.grad
+            for t in self.received
+        )
+
+    def _own(self, values: list[Tensor]) -> list[Tensor]:
+        return [values[index] for index in self.stage.inputs]
+
+
+def _check_boundary(tensor: Tensor, boundary: Boundary) -> None:
+    found = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.requires_grad
+    assert found == (boundary.shape, boundary.dtype, boundary.requires_grad)
+
+
+def build_sharded(
+    emitted: Emitted, model: nn.Module, axis: AxisGroup, stage: EmittedStage | None = None
+) -> nn.Module:
+    """A stage (by default the first) with one rank's pieces of the weights of ``model``."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
     def held(name: str, stored: StoredTensor) -> Tensor:
@@ -81,6 +143,7 @@ def build_sharded(emitted: Emitted, model: nn.Module, axis: AxisGroup) -> nn.Mod
 
     return build_module(
         emitted,
+        stage or emitted.stages[0],
         lambda name: nn.Parameter(
             held(name, emitted.parameters[name]), requires_grad=tensors[name].requires_grad
         ),

@@ -108,7 +108,7 @@ class Oracle:
     def _entering(self, block: Block | None) -> dict[Ref, Placement]:
         if block is None:
             return {}
-        return dict(zip(block.inputs, self.assignment.entries[block.kind], strict=True))
+        return dict(zip(block.inputs, self.assignment.entries[block.path], strict=True))
 
     def _produced(self, ref: Ref) -> Placement:
         node = self.graph.by_name[ref.node]

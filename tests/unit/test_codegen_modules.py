@@ -38,11 +38,11 @@ def test_blocks_are_units_at_their_paths(name):
     tested = case(name)
     emitted = emit_choices(replicated(tested.graph, 1), name)
     built = build_sharded(emitted, tested.model, ALONE)
-    assert len(emitted.unit_paths) == 2
-    for path in emitted.unit_paths:
+    assert len(emitted.stages[0].unit_paths) == 2
+    for path in emitted.stages[0].unit_paths:
         own = dict(tested.model.get_submodule(path).named_parameters())
         assert dict(built.get_submodule(path).named_parameters()).keys() == own.keys()
-    assert len({type(built.get_submodule(path)) for path in emitted.unit_paths}) == 1
+    assert len({type(built.get_submodule(path)) for path in emitted.stages[0].unit_paths}) == 1
 
 
 def test_one_device_is_bit_identical_to_the_model():
@@ -133,7 +133,7 @@ def test_every_parameter_and_buffer_is_asked_for_once():
         asked.append(name)
         return tensors[name]
 
-    build_module(emitted, ask, ask, {"tp": ALONE})
+    build_module(emitted, emitted.stages[0], ask, ask, {"tp": ALONE})
     assert sorted(asked) == sorted([*emitted.parameters, *emitted.buffers])
 
 

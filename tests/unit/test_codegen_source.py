@@ -15,7 +15,7 @@ from autoplan.codegen.header import printable
 from autoplan.codegen.naming import Names, class_name, identifier, variable
 from autoplan.codegen.operators import is_random, operator, returns_list
 from autoplan.codegen.pipeline import emit_choices
-from autoplan.codegen.program import Call, Function, Program, Value
+from autoplan.codegen.program import Call, Function, Value
 from autoplan.codegen.sizes import local_arguments
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Replicate, Shard
@@ -26,6 +26,7 @@ from tests.parity.choose import random_program, recipe, replicated
 from tests.parity.models import GPT, initialise, language_batch
 from tests.parity.simulate import assert_same, one_device, sharded
 from tests.parity.test_recipes import MEGATRON, VOCABULARY
+from tests.unit.test_codegen_verify import one_stage
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "emitted_gpt_tp2.txt"
 
@@ -101,12 +102,12 @@ def program_with(argument):
         is_list=False, views=(None,), keeps=(),
     )  # fmt: skip
     made = Function(inputs=(), statements=(call,), outputs=(out,), frees=((),))
-    return Program(forward=made, count=made, counts=(), blocks=())
+    return one_stage(forward=made, count=made)
 
 
 @pytest.mark.parametrize("value", [0.1, -0.0, 1e300, math.inf, -math.inf, math.nan, 3, True, None])
 def test_literals_are_exact(value):
-    source = source_of(program_with(value), "header", "Root")
+    source = source_of(program_with(value), "header")
     line = next(line for line in source.splitlines() if "aten.full" in line)
     found = eval(line.split("[1], ")[1].rstrip(")") + ")" * line.count('("'))
     assert repr(found) == repr(value)
@@ -114,7 +115,7 @@ def test_literals_are_exact(value):
 
 def test_other_literals_are_refused():
     with pytest.raises(UnsupportedModelError, match="complex"):
-        source_of(program_with(1j), "header", "Root")
+        source_of(program_with(1j), "header")
 
 
 def test_operators_are_looked_up_by_name():

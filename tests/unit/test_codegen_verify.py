@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoplan.codegen.program import Call, Function, Program, Value
+from autoplan.codegen.program import Call, Function, Program, StageProgram, Value
 from autoplan.codegen.verify import verify
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Replicate
@@ -22,7 +22,16 @@ def program(target, args, *outputs, kwargs=(), is_list=False, local_op=None):
     )  # fmt: skip
     good = Function(inputs=(), statements=(), outputs=(), frees=())
     bad = Function(inputs=(), statements=(call,), outputs=outputs, frees=((),))
-    return Program(forward=bad, count=good, counts=(), blocks=())
+    return one_stage(forward=bad, count=good)
+
+
+def one_stage(**functions) -> Program:
+    """A program of one stage without blocks."""
+    stage = StageProgram(
+        name="Root", blocks=(), receives=(), sends=(), inputs=(), counts=(), tensors=frozenset(),
+        **functions,
+    )  # fmt: skip
+    return Program(stages=(stage,), blocks=())
 
 
 X = value("x", 4, 6)

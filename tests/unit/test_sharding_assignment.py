@@ -117,7 +117,7 @@ def test_every_block_of_a_kind_gets_its_choices(graph, regions):
         "layers.1.up.weight": Shard(0),
         "shared.weight": Shard(1),
     }
-    assert made.entries == {"layers.0": (Replicate(),)}
+    assert made.entries == {"layers.0": (Replicate(),), "layers.1": (Replicate(),)}
 
 
 def changed(regions, index, **fields):

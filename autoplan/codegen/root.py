@@ -1,0 +1,157 @@
+"""What a stage runs outside the blocks: its part of the forward, and the counts ahead of it.
+
+Without a pipeline there is one stage, the root of the model. A stage takes what it receives and
+those of the model's inputs that it reads; what neither needs is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence, Set
+
+from autoplan.codegen.choices import Choices
+from autoplan.codegen.cuts import Crossing, Cut
+from autoplan.codegen.needs import in_order, needed, outside_parameters, reads
+from autoplan.codegen.operators import is_random
+from autoplan.codegen.program import BlockCall, Boundary, Function, StageProgram, Value
+from autoplan.codegen.scope import Scope
+from autoplan.errors import UnsupportedModelError
+from autoplan.sharding.placement import Replicate, grad_of
+from autoplan.sharding.strategies import Port
+from autoplan.trace.graph import Block, OpNode, Ref
+
+_WHOLE = Port(Replicate(), Replicate())
+
+
+def lower_stage(
+    choices: Choices, cut: Cut, name: str, functions: dict[str, Function]
+) -> StageProgram:
+    """The functions of one stage.
+
+    Raises:
+        UnsupportedModelError: when a count depends on a block.
+        PlanError: when a placement does not divide a tensor.
+    """
+    graph = choices.graph
+    sent = [crossing.ref for crossing in cut.sends] or [graph.output]
+    known = {crossing.ref for crossing in cut.receives} | set(choices.hoisted)
+    nodes = needed(graph, sent, known)
+    counted = _counted(choices, nodes, sent)
+    ahead = needed(graph, counted, frozenset())
+    inputs = [node for node in graph.of_kind("input") if node.name in nodes | ahead]
+    forward, counts = _forward(choices, cut, functions, (nodes, inputs, counted))
+    return StageProgram(
+        name=name,
+        blocks=tuple(path for path in cut.blocks if path in _blocks_of(choices, nodes)),
+        forward=forward,
+        count=_count(choices, ahead, inputs, counted),
+        receives=_boundaries(choices, cut.receives),
+        sends=_boundaries(choices, cut.sends),
+        inputs=tuple(index for index, node in enumerate(graph.of_kind("input")) if node in inputs),
+        counts=counts,
+        tensors=_tensors(choices, nodes | ahead),
+    )
+
+
+def _counted(choices: Choices, nodes: Set[str], sent: Sequence[Ref]) -> tuple[Ref, ...]:
+    """The hoisted values that a stage reads, or that its blocks make."""
+    read = {ref for name in nodes for ref in reads(choices.graph, name)} | set(sent)
+    return tuple(ref for ref in choices.hoisted if ref in read or ref.node in nodes)
+
+
+def _forward(
+    choices: Choices,
+    cut: Cut,
+    functions: dict[str, Function],
+    part: tuple[Set[str], Sequence[OpNode], Sequence[Ref]],
+) -> tuple[Function, tuple[Value, ...]]:
+    graph, scope = choices.graph, Scope(choices)
+    nodes, inputs, counted = part
+    for crossing in cut.receives:
+        node = crossing.ref.node
+        name = "x" if node in graph.block_of else choices.name_of(node)
+        scope.input(crossing.ref, name, crossing.placement)
+    _inputs(inputs, scope)
+    counts = tuple(
+        scope.input(ref, f"{choices.name_of(ref.node)}_count", Replicate()) for ref in counted
+    )
+    _held(choices, scope, nodes)
+    for unit in in_order(graph, nodes):
+        if isinstance(unit, Block):
+            _call_block(choices, scope, unit, functions[unit.path])
+        else:
+            scope.call(unit, choices.name_of(unit.name))
+    if not cut.sends:
+        return scope.function([scope.read(graph.output, _WHOLE)]), counts
+    return scope.function([scope.read(c.ref, c.port) for c in cut.sends]), counts
+
+
+def _count(
+    choices: Choices, nodes: Set[str], inputs: Sequence[OpNode], counted: Sequence[Ref]
+) -> Function:
+    scope = Scope(choices)
+    _inputs(inputs, scope)
+    _held(choices, scope, nodes)
+    for unit in in_order(choices.graph, nodes):
+        if isinstance(unit, Block):
+            raise UnsupportedModelError(
+                f"a value that counts over the batch is computed inside the block {unit.path}; "
+                "compute it outside the repeated layers"
+            )
+        scope.call(unit, choices.name_of(unit.name))
+    return scope.function([scope.read(ref, _WHOLE) for ref in counted])
+
+
+def _inputs(inputs: Sequence[OpNode], scope: Scope) -> None:
+    for node in inputs:
+        name = f"arg{node.target}" if node.target.isdigit() else node.target
+        scope.input(Ref(node.name), name, Replicate())
+
+
+def _held(choices: Choices, scope: Scope, nodes: Set[str]) -> None:
+    for node in choices.graph.nodes:
+        if node.name in nodes and node.kind in ("parameter", "buffer"):
+            scope.hold(Ref(node.name), tuple(node.target.split(".")), choices.storage(node.name))
+        elif node.name in nodes and node.kind == "constant":
+            scope.constant(node, choices.name_of(node.name))
+
+
+def _call_block(choices: Choices, scope: Scope, block: Block, function: Function) -> None:
+    entries = ((ref, choices.assignment.entry(block, ref)) for ref in block.inputs)
+    args = [scope.read(ref, Port(placement, grad_of(placement))) for ref, placement in entries]
+    args += [scope.operand(Ref(name)) for name in outside_parameters(choices.graph, block)]
+    placements = [value.placement for value in function.outputs]
+    scope.add(
+        BlockCall(
+            path=tuple(block.path.split(".")),
+            args=tuple(args),
+            outputs=tuple(scope.define(list(block.outputs), "x", placements)),
+            recomputed=block.path in choices.recomputed,
+            is_random=any(is_random(choices.graph.by_name[node]) for node in block.nodes),
+        )
+    )
+
+
+def _blocks_of(choices: Choices, nodes: Set[str]) -> set[str]:
+    return {block.path for block in choices.graph.blocks if block.nodes[0] in nodes}
+
+
+def _boundaries(choices: Choices, crossings: Collection[Crossing]) -> tuple[Boundary, ...]:
+    return tuple(
+        Boundary(
+            shape=choices.shape(crossing.ref, crossing.placement),
+            dtype=choices.graph.meta(crossing.ref).dtype,
+            requires_grad=choices.graph.meta(crossing.ref).requires_grad,
+        )
+        for crossing in crossings
+    )
+
+
+def _tensors(choices: Choices, nodes: Set[str]) -> frozenset[str]:
+    """Targets of the parameters and buffers that calls and blocks among ``nodes`` read."""
+    graph = choices.graph
+    inside = {name for b in graph.blocks if b.nodes[0] in nodes for name in b.parameters}
+    return frozenset(
+        graph.by_name[name].target
+        for name in inside | nodes
+        if graph.by_name[name].kind in ("parameter", "buffer")
+    )

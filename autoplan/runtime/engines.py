@@ -1,0 +1,63 @@
+"""How the microbatches of a step pass through the stages of this rank.
+
+``OneStage`` is the whole model on every rank, one microbatch after another. ``pipeline.Pipeline``
+has the same face. Both return the sum of this rank's terms of the loss, in at least float32 so that
+terms add up well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from autoplan.runtime.stages import Inputs, LocalStage
+
+
+class Engine(Protocol):
+    """Runs the microbatches of one step; ``counts`` has those of every stage of this rank."""
+
+    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        """Adds the terms of the gradients to ``.grad``."""
+        ...
+
+    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        """Without gradients."""
+        ...
+
+
+class OneStage:
+    """The whole model, forward and backward, microbatch by microbatch."""
+
+    def __init__(self, stage: LocalStage) -> None:
+        self._stage = stage
+
+    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        terms = []
+        for index, inputs in enumerate(microbatches):
+            term = self.term(inputs, counts, is_last=index == len(microbatches) - 1)
+            term.backward()
+            terms.append(term)
+        return summed(terms)
+
+    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        terms = [self._stage.forward((), inputs, counts[0]) for inputs in microbatches]
+        self._stage.data_parallel.free_gathered()
+        return summed(terms)
+
+    def term(self, inputs: Inputs, counts: Sequence[Inputs], *, is_last: bool) -> Tensor:
+        """The term of one microbatch, ready for its backward."""
+        self._stage.data_parallel.begin_microbatch(is_last=is_last)
+        return self._stage.forward((), inputs, counts[0])
+
+
+def summed(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of terms of the loss, outside autograd."""
+    return torch.stack([term.detach().to(summed_dtype(term.dtype)) for term in terms]).sum()
+
+
+def summed_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which terms of the loss are summed."""
+    return dtype if dtype == torch.float64 else torch.float32

@@ -1,0 +1,199 @@
+"""Runs the stages of a pipeline by ``torch.distributed.pipelining``, in the planned order.
+
+The order of each rank's actions is ``cost_models.schedules``, the one that was priced; torch adds
+the messages, moves the tensors, and makes FSDP gather weights before the first forward and reduce
+gradients after the last backward of a stage. Stages are static: shapes of what crosses are known
+from the program, so that nothing is run to find them out.
+
+Microbatches are cut by ``data.BatchReader``, not by torch, and the last stage computes the loss,
+so that no loss function follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
+
+from autoplan.codegen import Boundary
+from autoplan.errors import PlanError
+from autoplan.plan import Plan
+from autoplan.runtime.engines import summed, summed_dtype
+from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.stages import Inputs, LocalStage
+from autoplan.runtime.torch_private import (
+    PipelineAction,
+    PipelineActionKind,
+    ScheduleRuntime,
+    add_messages,
+    add_reductions,
+)
+from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName, rank_actions
+
+
+def shape_of(plan: Plan) -> PipelineShape:
+    """The schedule of a plan with a pipeline, and its sizes.
+
+    Raises:
+        PlanError: when the schedule cannot run these numbers, or gives a stage to another rank.
+    """
+    try:
+        shape = PipelineShape(
+            schedule=cast(ScheduleName, plan.schedule),
+            ranks=plan.mesh.pp,
+            stages=len(plan.stages),
+            microbatches=plan.num_microbatches,
+        )
+    except ScheduleError as error:
+        raise PlanError(f"the plan's pipeline cannot run: {error}") from error
+    for index, stage in enumerate(plan.stages):
+        if stage.rank != shape.rank_of(index):
+            raise PlanError(
+                f"stage {index} is on rank {stage.rank} of the pipeline, but {plan.schedule} runs "
+                f"it on rank {shape.rank_of(index)}; plan again"
+            )
+    return shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Microbatch:
+    """All inputs of one microbatch, and the counts by number of the stage."""
+
+    inputs: Inputs
+    counts: dict[int, Inputs]
+
+
+class Pipeline:
+    """This rank's part of a pipeline."""
+
+    def __init__(
+        self,
+        stages: Sequence[LocalStage],
+        shape: PipelineShape,
+        mesh: RankMesh,
+        loss_dtype: torch.dtype,
+    ) -> None:
+        self._numbers = [stage.index for stage in stages]
+        self._schedule = _Schedule([_Stage(s, shape.stages, mesh) for s in stages], shape)
+        self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
+
+    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        losses: list[Tensor] = []
+        fed = self._fed(microbatches, counts)
+        self._schedule.step(microbatches=fed, losses=losses, return_outputs=False)
+        return self._total(losses)
+
+    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+        losses: list[Tensor] = []
+        fed = self._fed(microbatches, counts)
+        self._schedule.eval(microbatches=fed, losses=losses, return_outputs=False)
+        return self._total(losses)
+
+    def _fed(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> list[_Microbatch]:
+        of_stage = dict(zip(self._numbers, counts, strict=True))
+        return [_Microbatch(inputs, of_stage) for inputs in microbatches]
+
+    def _total(self, losses: list[Tensor]) -> Tensor:
+        """This rank's share of the loss: nothing where it does not run the last stage."""
+        return summed(losses) if losses else self._nothing.clone()
+
+
+class _Stage(PipelineStage):
+    """A stage that takes its own inputs from a microbatch, and sends contiguous tensors."""
+
+    def __init__(self, stage: LocalStage, stages: int, mesh: RankMesh) -> None:
+        super().__init__(
+            stage.program,
+            stage.index,
+            stages,
+            mesh.device,
+            input_args=_metas(stage.emitted.receives),
+            output_args=_metas(stage.emitted.sends),
+            group=mesh.group("pp"),
+        )
+        self._local = stage
+
+    def forward_maybe_with_nosync(self, *args: Tensor, **kwargs: Any) -> Any:
+        microbatch: _Microbatch = kwargs["microbatch"]
+        counts = microbatch.counts[self.stage_index]
+        sent = self._local.forward(args, microbatch.inputs, counts)
+        if self.is_last:
+            return sent
+        return tuple(t.contiguous() for t in (sent if isinstance(sent, tuple) else (sent,)))
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        if bwd_chunk_id in self.bwd_cache:
+            found = self.bwd_cache[bwd_chunk_id]
+            self.bwd_cache[bwd_chunk_id] = tuple(g if g is None else g.contiguous() for g in found)
+
+
+class _Schedule(ScheduleRuntime):
+    """The actions of all ranks with the messages between them, forward and backward or forward."""
+
+    def __init__(self, stages: list[_Stage], shape: PipelineShape) -> None:
+        super().__init__(stages, shape.microbatches, loss_fn=_given, scale_grads=False)
+        actions = {rank: _actions(shape, rank) for rank in range(shape.ranks)}
+        self._validate_and_set_stage_mapping(actions)
+        forward = {
+            rank: [a for a in own if a.computation_type == PipelineActionKind.FORWARD]
+            for rank, own in actions.items()
+        }
+        self._training = self._with_messages(actions)
+        self._evaluation = self._with_messages(forward)
+
+    def _split_inputs(self, args: Any, kwargs: Any = None) -> tuple[list[Any], list[Any]]:
+        fed = kwargs["microbatches"]
+        return [()] * len(fed), [{"microbatch": microbatch} for microbatch in fed]
+
+    def _step_microbatches(self, *args: Any, **kwargs: Any) -> Any:
+        self.pipeline_order_with_comms = self._training if self._has_backward else self._evaluation
+        return super()._step_microbatches(*args, **kwargs)
+
+    def _maybe_compute_loss(self, stage: Any, output: Tensor, *_: Any, **__: Any) -> None:
+        if stage.is_last:
+            self._internal_losses.append(output)
+
+    def _with_messages(self, actions: dict[int, list[Any]]) -> dict[int, list[Any]]:
+        """Gathers each stage's weights once, ahead, and reduces its gradients once, behind."""
+        kinds, whole = PipelineActionKind, {}
+        for rank, own in actions.items():
+            numbers = list(dict.fromkeys(action.stage_index for action in own))
+            gathers = [PipelineAction(number, kinds.UNSHARD) for number in numbers]
+            frees = [PipelineAction(number, kinds.RESHARD) for number in numbers]
+            whole[rank] = [*gathers, *add_reductions(own, self._n_microbatches), *frees]
+        return add_messages(whole, lambda s: self.stage_index_to_group_rank[s], self._num_stages)
+
+
+def _actions(shape: PipelineShape, rank: int) -> list[Any]:
+    kinds = {
+        "F": PipelineActionKind.FORWARD,
+        "B": PipelineActionKind.FULL_BACKWARD,
+        "I": PipelineActionKind.BACKWARD_INPUT,
+        "W": PipelineActionKind.BACKWARD_WEIGHT,
+    }
+    return [
+        PipelineAction(action.stage, kinds[action.kind], action.microbatch)
+        for action in rank_actions(shape, rank)
+    ]
+
+
+def _metas(boundaries: Sequence[Boundary]) -> tuple[Tensor, ...]:
+    return tuple(
+        torch.empty(
+            boundary.shape,
+            dtype=getattr(torch, boundary.dtype),
+            device="meta",
+            requires_grad=boundary.requires_grad,
+        )
+        for boundary in boundaries
+    )
+
+
+def _given(output: Tensor, *_: Any) -> Tensor:
+    """Tells torch that there is a backward; the loss is the last stage's output."""
+    return output

@@ -1,0 +1,155 @@
+"""The pipeline stages that this rank runs; without a pipeline there is one, the whole model.
+
+A parameter that several stages read is held by each rank that runs one of them. Stages of one rank
+share it; copies on several ranks start alike and get the same summed gradient, so they stay alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from autoplan.capabilities import zero_stage
+from autoplan.codegen import Emitted, EmittedStage, build_module
+from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.data_parallel import DataParallel, shards_states, units
+from autoplan.runtime.gradients import GradientSum
+from autoplan.runtime.layout import ParameterLayout, dp_shard_dim
+from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.weights import WeightSource
+
+Inputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalStage:
+    """A stage of this rank: its number among all, its program and its parameters."""
+
+    index: int
+    emitted: EmittedStage
+    program: Any
+    data_parallel: DataParallel
+
+    def count(self, inputs: Inputs) -> Inputs:
+        """The terms of one microbatch of the values that the stage needs counted."""
+        return self.program.count(*self._own(inputs))
+
+    def forward(self, received: Inputs, inputs: Inputs, counts: Inputs) -> Any:
+        """What the stage sends, or the term of the loss.
+
+        Args:
+            inputs: all inputs of the model, of one microbatch.
+        """
+        self.data_parallel.begin_forward()
+        return self.program(*received, *self._own(inputs), counts=counts)
+
+    def _own(self, inputs: Inputs) -> Inputs:
+        return tuple(inputs[index] for index in self.emitted.inputs)
+
+
+def build_stages(
+    emitted: Emitted,
+    source: WeightSource,
+    buffers: Mapping[str, Tensor],
+    *,
+    axes: Mapping[str, AxisGroup],
+    layouts: Mapping[str, ParameterLayout],
+    zero: int,
+    mesh: RankMesh,
+    compute_dtype: torch.dtype | None,
+) -> list[LocalStage]:
+    """This rank's stages with their weights.
+
+    Every rank takes part in handing out the weights of every stage, in the same order.
+    """
+    found: list[LocalStage] = []
+    held: dict[str, nn.Parameter] = {}
+    for index, stage in enumerate(emitted.stages):
+        if stage.rank != mesh.pp_rank:
+            for _, names in units(stage):
+                for name in names:
+                    source.parameter(name)
+            continue
+        program = build_module(emitted, stage, source.placeholder, buffers.__getitem__, axes)
+        data_parallel = DataParallel(
+            program,
+            source,
+            stage,
+            layouts=layouts,
+            held=held,
+            zero=zero,
+            mesh=mesh,
+            compute_dtype=compute_dtype,
+        )
+        held |= data_parallel.parameters
+        found.append(
+            LocalStage(index=index, emitted=stage, program=program, data_parallel=data_parallel)
+        )
+    return found
+
+
+def layouts_on_dp(
+    emitted: Emitted, source: WeightSource, zero: int, mesh: RankMesh
+) -> dict[str, ParameterLayout]:
+    """Where every parameter and buffer of the model lies, with the split of ``dp``.
+
+    A parameter that two stages of one rank read stays whole: it would need two FSDP roots.
+    """
+    layouts = dict(source.layouts)
+    if not shards_states(zero_stage(zero, pipeline=mesh.pp > 1, accumulates=True), mesh):
+        return layouts
+    readers = Counter((stage.rank, name) for stage in emitted.stages for name in stage.parameters)
+    doubled = {name for (_, name), count in readers.items() if count > 1}
+    for name in emitted.parameters:
+        layout = layouts[name]
+        if name not in doubled:
+            dim = dp_shard_dim(layout.tp_shape(mesh.tp), layout.tp_dim, mesh.dp)
+            layouts[name] = replace(layout, dp_dim=dim)
+    return layouts
+
+
+def parameters_of(
+    stages: Sequence[LocalStage], layouts: Mapping[str, ParameterLayout]
+) -> dict[str, nn.Parameter]:
+    """What this rank's optimizer steps, in the model's order."""
+    found: dict[str, nn.Parameter] = {}
+    for stage in stages:
+        found |= stage.data_parallel.parameters
+    return {name: found[name] for name in layouts if name in found}
+
+
+def gradient_sum(
+    stages: Sequence[LocalStage],
+    parameters: Mapping[str, nn.Parameter],
+    layouts: Mapping[str, ParameterLayout],
+    mesh: RankMesh,
+) -> GradientSum:
+    """Sums what this rank's stages hold whole on ``dp``, or share with stages of other ranks."""
+    whole = {name for stage in stages for name in stage.data_parallel.whole}
+    sharing: dict[tuple[int, ...], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        if len(layouts[name].pp_ranks) > 1:
+            sharing.setdefault(layouts[name].pp_ranks, []).append(parameter)
+    return GradientSum(
+        [parameter for name, parameter in parameters.items() if name in whole],
+        mesh,
+        [(_group(pp_ranks, mesh), sharing[pp_ranks]) for pp_ranks in sorted(sharing)],
+    )
+
+
+def _group(pp_ranks: tuple[int, ...], mesh: RankMesh) -> dist.ProcessGroup:
+    """The process group of this rank with its peers at these places on ``pp``."""
+    if len(pp_ranks) == mesh.pp:
+        whole = mesh.group("pp")
+        assert whole is not None
+        return whole
+    ranks = [mesh.rank_at(pp_rank) for pp_rank in pp_ranks]
+    group = dist.new_group(ranks, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
