@@ -33,7 +33,7 @@ _FIRST_FACTOR = {
 }
 _CONVOLUTIONS = {"aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default"}
 _EXPERTS = "autoplan.experts.default"
-_EXPERTS_PASSES = 13  # sort 2, ends, rows, gathers 2, activation, products 2, places 2, sum, cast
+_EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
 _GROUPS = 6
 _IS_CAUSAL = 5
 
@@ -230,18 +230,16 @@ def _around_experts(call: _Call, pairs: int) -> tuple[Streaming, Streaming, floa
     """What the operators around the products read and write, and the most that lives at once.
 
     Forward: rows of ``pairs`` of a token and an expert are gathered; an activation and a product
-    with it; shares taken, put in their places among all pairs, and added up in the dtype of the
-    shares if that is wider. Backward: the same the other way, the shares' own gradient, and both
-    halves of the gate's joined.
+    with it; shares taken, and added up by token in the dtype of the shares if that is wider.
+    Backward: the same the other way, the shares' own gradient, and the gate's halves joined.
     """
-    index, down = call.shapes[1], call.shapes[4]
+    down, results = call.shapes[4], math.prod(call.output)
     width = call.output_bytes
     wide = max(width, DTYPE_BYTES[call.read[2].dtype])
-    places, results = math.prod(index) * down[1], math.prod(call.output)
     outer, inner = pairs * down[1], pairs * down[2]
-    forward = width * (3 * outer + 5 * inner) + wide * (3 * outer + 2 * places + 2 * results)
-    backward = width * (4 * outer + 13 * inner) + wide * 8 * outer
-    lives = max(wide * (places + outer), (3 * wide + width) * outer, 4 * width * inner)
+    forward = width * (3 * outer + 5 * inner + results) + wide * (2 * outer + 4 * results)
+    backward = width * (4 * outer + 13 * inner + results) + wide * (8 * outer + results)
+    lives = max((3 * wide + width) * outer + wide * results, 4 * width * inner)
     return (
         Streaming(bytes=forward, kernels=_EXPERTS_PASSES),
         Streaming(bytes=backward, kernels=_EXPERTS_PASSES),

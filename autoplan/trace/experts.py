@@ -80,16 +80,15 @@ def _routed(
     activation: str,
 ) -> Tensor:
     """``rows`` number the pairs of a token and an expert, by ascending expert ``ids``."""
-    count, per_token = weight.shape
+    of_token = rows // weight.shape[1]
     numbers = torch.arange(gate_up.shape[0], device=ids.device)
     ends = torch.searchsorted(ids, numbers, right=True, out_int32=True)
-    both = torch.ops.autoplan.grouped_linear(tokens[rows // per_token], gate_up, ends)
+    both = torch.ops.autoplan.grouped_linear(tokens[of_token], gate_up, ends)
     gate, up = both.chunk(2, dim=-1)
     made = torch.ops.autoplan.grouped_linear(ACTIVATIONS[activation](gate) * up, down, ends)
     shares = made * weight.flatten()[rows].unsqueeze(-1)
-    places = shares.new_zeros(count * per_token, shares.shape[-1])
-    placed = places.index_copy_(0, rows, shares)
-    return placed.view(count, per_token, -1).sum(1).to(tokens.dtype)
+    results = shares.new_zeros(tokens.shape)
+    return results.index_put_((of_token,), shares, accumulate=True).to(tokens.dtype)
 
 
 _LIBRARY.impl("experts", experts, "CompositeImplicitAutograd")

@@ -9,6 +9,7 @@ from autoplan.search.kernels import kernels_of
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.trace.capture import capture
+from autoplan.trace.experts import EXPERTS
 from cost_models.work import Contraction, FlashAttention, Gemm, Streaming
 from tests.unit.trace_models import GPT, token_loss, tokens
 
@@ -47,8 +48,24 @@ class Products(nn.Module):
         )
 
 
+class Experts(nn.Module):
+    """Four experts of inner width 8, two for each of 16 features."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.router = nn.Linear(16, 16), nn.Linear(16, 4)
+        self.gate_up = nn.Parameter(torch.randn(4, 16, 16))
+        self.down = nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x):
+        x = self.first(x)
+        weight, index = self.router(x).softmax(-1).topk(2)
+        return EXPERTS(x, index, weight, self.gate_up, self.down, "silu").sum()
+
+
 OF_GPT = capture(GPT(layers=1, width=32, heads=4, length=16), tokens(2, 16, 61), loss_fn=token_loss)
 OF_PRODUCTS = capture(Products(), (torch.randn(2, 4, 8, 8),))
+OF_EXPERTS = capture(Experts(), (torch.randn(64, 16),)).at_batch(64)
 
 
 def cases(graph):
@@ -64,7 +81,9 @@ def counted(work: Gemm | FlashAttention | Contraction) -> float:
     return work.flops * (2 if isinstance(work, FlashAttention) and work.causal else 1)
 
 
-@pytest.mark.parametrize("graph", [OF_GPT, OF_PRODUCTS], ids=["gpt", "products"])
+@pytest.mark.parametrize(
+    "graph", [OF_GPT, OF_PRODUCTS, OF_EXPERTS], ids=["gpt", "products", "experts"]
+)
 def test_operations_are_torchs_over_the_ranks(graph):
     seen = set()
     for node, _, strategy, found in cases(graph):
@@ -104,6 +123,30 @@ def test_shapes_of_a_linear_layer():
     graph, linear = OF_GPT, "aten.linear.default"
     assert shapes(graph, linear, "replicate") == [(1, 32, 96, 32), (1, 32, 32, 96), (1, 32, 96, 32)]
     assert shapes(graph, linear, "k") == [(1, 32, 96, 16), (1, 32, 16, 96), (1, 16, 96, 32)]
+
+
+def test_experts_take_equal_shares_of_routed_tokens():
+    """64 tokens to two of four experts: 32 to each."""
+    graph, target = OF_EXPERTS, "autoplan.experts.default"
+    products = [(32, 16, 16), (32, 16, 8), (32, 8, 16), (32, 16, 16), (16, 16, 32), (16, 8, 32)]
+    assert shapes(graph, target, "replicate") == [(4, *product) for product in products]
+    assert shapes(graph, target, "e") == [(2, *product) for product in products]
+
+
+def test_fewer_pairs_than_experts_meet_as_many_experts_as_pairs():
+    graph = OF_EXPERTS.at_batch(1)
+    assert shapes(graph, "autoplan.experts.default", "replicate")[0] == (2, 1, 16, 16)
+
+
+def test_experts_hold_more_than_they_keep():
+    """The gradients of the shares and of what they are taken of, in float32, and their sums."""
+    (whole,) = (
+        found
+        for node, _, strategy, found in cases(OF_EXPERTS)
+        if node.target == "autoplan.experts.default" and strategy.label == "replicate"
+    )
+    pairs, tokens, width = 128, 64, 16 * 4
+    assert whole.inner_bytes == 4 * pairs * width + tokens * width
 
 
 def test_attention_follows_its_heads():
