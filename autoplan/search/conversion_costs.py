@@ -34,6 +34,7 @@ class ConversionPricer:
     tp: int
     cluster: ClusterSpec
     ranks_per_node: int
+    _known: dict[tuple[int, bool, Placement, Port], ConversionCost] = field(default_factory=dict)
     _known_s: dict[Message, float] = field(default_factory=dict)
 
     def cost(self, nbytes: int, learns: bool, placement: Placement, port: Port) -> ConversionCost:
@@ -42,6 +43,12 @@ class ConversionPricer:
         Args:
             learns: whether a gradient comes back.
         """
+        key = nbytes, learns, placement, port
+        if key not in self._known:
+            self._known[key] = self._cost(*key)
+        return self._known[key]
+
+    def _cost(self, nbytes: int, learns: bool, placement: Placement, port: Port) -> ConversionCost:
         if not is_possible(placement, port):
             return IMPOSSIBLE
         found = conversion(placement, port, differentiable=learns)

@@ -9,12 +9,15 @@ A converted copy of a weight stays until the backward, unless all its readers ru
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from autoplan.search.conversion_costs import ConversionCost, ConversionPricer
-from autoplan.search.folded_graph import FoldedSizes
+from autoplan.search.conversion_costs import ConversionPricer
+from autoplan.search.elimination import Scope
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.terms import NEVER, Flag, Terms, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
@@ -56,16 +59,55 @@ class Source:
 
 
 def add_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
-    """Adds the conversions of everything that a region reads and of what leaves it."""
-    adder = _Adder(ways, costs.converter, terms, costs.sizes)
-    for ref, uses in _uses(ways).items():
-        source = adder.source(ref)
+    """Adds the conversions of all activations that a region reads, and of what leaves it."""
+    for source, uses in _links(ways, costs):
+        if not source.is_weight:
+            _Link(source, uses, costs.converter).add(terms)
+
+
+def add_weight_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
+    """Adds the conversions of parameters, with the copies that stay."""
+    for source, uses in _links(ways, costs):
+        if source.is_weight:
+            link = _Link(source, uses, costs.converter)
+            link.add(terms)
+            link.add_copies(terms, stay=ways.mode is not Mode.ALL)
+
+
+def _links(ways: Ways, costs: MicrobatchCosts) -> Iterator[tuple[Source, list[Use]]]:
+    for ref, uses in (*_uses(ways).items(), *_leaving(ways).items()):
+        source = _source(ways, costs, ref)
         if source is not None:
-            adder.link(source, uses)
-    for ref, uses in _leaving(ways).items():
-        source = adder.source(ref)
-        assert source is not None
-        adder.link(source, uses)
+            yield source, uses
+
+
+def _source(ways: Ways, costs: MicrobatchCosts, ref: Ref) -> Source | None:
+    """The tensor in terms of decisions; None for what is whole on every rank."""
+    region = ways.region
+    if ref in region.entries:
+        boundary = ways.boundaries[region.entries[ref]]
+        return Source(
+            number=ways.crossing(region.entries[ref]),
+            placements=boundary.placements,
+            meta=boundary.meta,
+            again=ways.made_again(ref),
+        )
+    if ref.node in region.by_name:
+        node = region.by_name[ref.node]
+        return Source(
+            number=ways.number[node.name],
+            placements=tuple(s.outputs[ref.index] for s in ways.strategies(node.name)),
+            meta=node.outputs[ref.index],
+            again=ways.made_again(ref),
+        )
+    if ref.node in region.parameters:
+        return Source(
+            number=ways.number[ref.node],
+            placements=ways.placements(ref.node),
+            meta=costs.sizes.meta(ref),
+            is_weight=True,
+        )
+    return None
 
 
 def _uses(ways: Ways) -> dict[Ref, list[Use]]:
@@ -113,110 +155,116 @@ def _exits(ways: Ways) -> dict[Ref, list[Use]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Adder:
-    ways: Ways
-    converter: ConversionPricer
-    terms: Terms
-    sizes: FoldedSizes
+class _Link:
+    """All conversions of one tensor: seconds by placement (first) and port."""
 
-    def source(self, ref: Ref) -> Source | None:
-        """The tensor in terms of decisions; None for what is whole on every rank."""
-        ways, region = self.ways, self.ways.region
-        if ref in region.entries:
-            boundary = ways.boundaries[region.entries[ref]]
-            return Source(
-                number=ways.crossing(region.entries[ref]),
-                placements=boundary.placements,
-                meta=boundary.meta,
-                again=ways.made_again(ref),
-            )
-        if ref.node in region.by_name:
-            node = region.by_name[ref.node]
-            return Source(
-                number=ways.number[node.name],
-                placements=tuple(s.outputs[ref.index] for s in ways.strategies(node.name)),
-                meta=node.outputs[ref.index],
-                again=ways.made_again(ref),
-            )
-        if ref.node in region.parameters:
-            return Source(
-                number=ways.number[ref.node],
-                placements=ways.placements(ref.node),
-                meta=self.sizes.meta(ref),
-                is_weight=True,
-            )
-        return None
+    def __init__(self, source: Source, uses: list[Use], converter: ConversionPricer) -> None:
+        self.source = source
+        self.uses = uses
+        self.tp = converter.tp
+        self.placements = tuple(dict.fromkeys(source.placements))
+        self.ports = tuple(dict.fromkeys(port for use in uses for port in use.ports))
+        self.left = [self.placements.index(each) for each in source.placements]
+        meta = source.meta
+        costs = [
+            [converter.cost(meta.nbytes, meta.requires_grad, each, port) for port in self.ports]
+            for each in self.placements
+        ]
+        forward = np.array([[cost.forward_s for cost in row] for row in costs])
+        self.impossible = np.isinf(forward)
+        self.forward_s = np.where(self.impossible, 0.0, forward)
+        self.backward_s = np.array([[cost.backward_s for cost in row] for row in costs])
+        self.is_sent = np.array([[bool(cost.forward) for cost in row] for row in costs])
 
-    def link(self, source: Source, uses: list[Use]) -> None:
-        """All conversions of one tensor."""
-        for port in dict.fromkeys(port for use in uses for port in use.ports):
-            costs = [
-                self.converter.cost(source.meta.nbytes, source.meta.requires_grad, each, port)
-                for each in source.placements
-            ]
-            if any(cost.forward_s or cost.backward_s for cost in costs):
-                self._pair(source, port, costs, [use for use in uses if port in use.ports])
+    def add(self, terms: Terms) -> None:
+        """What they take, and what running some of them again takes."""
+        costly = (self.forward_s + self.backward_s + self.impossible).any(0)
+        if not costly.any():
+            return
+        if len(self.uses) == 1 and self.uses[0].number >= 0:
+            self._add_single(terms)
+            return
+        for p in np.flatnonzero(costly):
+            self._add_shared(terms, int(p))
 
-    def _pair(
-        self, source: Source, port: Port, costs: list[ConversionCost], uses: list[Use]
-    ) -> None:
-        """The conversions to one port, from each placement."""
+    def _add_single(self, terms: Terms) -> None:
+        (use,) = self.uses
+        scope = scope_of((), self.source.number, use.number)
+        at = self._at(use, scope)
+        terms.block(scope, self.impossible[at])
+        self._add_once(terms, scope, self.forward_s[at], self.backward_s[at])
+        if self._is_repeated(use):
+            scope = scope_of((self.source.again, use.needed), self.source.number, use.number)
+            again = self.source.again.over(scope) & use.needed.over(scope)
+            self._add_again(terms, scope, again * self.forward_s[self._at(use, scope)])
+
+    def _at(self, use: Use, scope: Scope) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Placement and port of every combination."""
+        wanted = [self.ports.index(port) for port in use.ports]
+        return along(self.source.number, scope, self.left), along(use.number, scope, wanted)
+
+    def _add_shared(self, terms: Terms, p: int) -> None:
+        """Conversions to one port, which readers share."""
+        port = self.ports[p]
+        uses = [use for use in self.uses if port in use.ports]
         wanting = [use.wants(port) for use in uses]
-        scope = scope_of(wanting, source.number)
+        scope = scope_of(wanting, self.source.number)
         used = any_of(wanting, scope)
-        forward = along(source.number, scope, [cost.forward_s for cost in costs])
-        backward_s = used * along(source.number, scope, [cost.backward_s for cost in costs])
-        impossible = np.isinf(forward)
-        self.terms.block(scope, used & impossible)
-        once_s = used * np.where(impossible, 0.0, forward)
-        self.terms.add(
+        terms.block(scope, used & self._left(self.impossible, p, scope))
+        forward_s = used * self._left(self.forward_s, p, scope)
+        self._add_once(terms, scope, forward_s, used * self._left(self.backward_s, p, scope))
+        if any(map(self._is_repeated, uses)):
+            flags = [flag for use in uses for flag in (use.wants(port), use.needed)]
+            scope = scope_of((*flags, self.source.again), self.source.number)
+            needed = np.zeros((1,) * len(scope), dtype=bool)
+            for use in uses:
+                needed = needed | (use.wants(port).over(scope) & use.needed.over(scope))
+            again = needed & self.source.again.over(scope)
+            self._add_again(terms, scope, again * self._left(self.forward_s, p, scope))
+
+    def _left(self, table: npt.NDArray[Any], p: int, scope: Scope) -> npt.NDArray[Any]:
+        """A column of a table for every choice of the producer."""
+        return along(self.source.number, scope, table[self.left, p])
+
+    def _is_repeated(self, use: Use) -> bool:
+        return any(self.source.again.by_choice) and any(use.needed.by_choice)
+
+    def _add_once(
+        self, terms: Terms, scope: Scope, forward_s: npt.NDArray[Any], backward_s: npt.NDArray[Any]
+    ) -> None:
+        terms.add(
             scope,
-            forward_s=once_s,
-            forward_messages_s=once_s,
+            forward_s=forward_s,
+            forward_messages_s=forward_s,
             backward_input_s=backward_s,
             backward_messages_s=backward_s,
         )
-        if source.is_weight:
-            self._copies(source, port, costs, uses)
-        elif any(source.again.by_choice):
-            self._again(source, port, costs, uses)
 
-    def _again(
-        self, source: Source, port: Port, costs: list[ConversionCost], uses: list[Use]
-    ) -> None:
-        """The conversions to one port that run again."""
-        flags = [flag for use in uses for flag in (use.wants(port), use.needed)]
-        scope = scope_of((*flags, source.again), source.number)
-        needed = np.zeros((1,) * len(scope), dtype=bool)
-        for use in uses:
-            needed = needed | (use.wants(port).over(scope) & use.needed.over(scope))
-        seconds = [0.0 if np.isinf(cost.forward_s) else cost.forward_s for cost in costs]
-        again_s = (needed & source.again.over(scope)) * along(source.number, scope, seconds)
-        self.terms.add(scope, backward_input_s=again_s, backward_messages_s=again_s)
+    def _add_again(self, terms: Terms, scope: Scope, seconds: npt.NDArray[Any]) -> None:
+        if seconds.any():
+            terms.add(scope, backward_input_s=seconds, backward_messages_s=seconds)
 
-    def _copies(
-        self, source: Source, port: Port, costs: list[ConversionCost], uses: list[Use]
-    ) -> None:
-        """Copies of a weight that messages make for one port."""
-        share = local_fraction(port.placement, self.converter.tp)
-        is_sent = [bool(cost.forward) for cost in costs]
-        if not any(is_sent):
-            return
-        flags = [flag for use in uses for flag in (use.wants(port), use.again)]
-        scope = scope_of(flags, source.number)
-        used = any_of((use.wants(port) for use in uses), scope)
-        held = np.zeros((1,) * len(scope), dtype=bool)
-        for use in uses if self.ways.mode is not Mode.ALL else ():
-            held = held | (use.wants(port).over(scope) & ~use.again.over(scope))
-        copied = along(source.number, scope, is_sent)
-        seconds = along(source.number, scope, [c.forward_s if c.forward else 0.0 for c in costs])
-        nbytes = source.meta.nbytes * share
-        again = used & ~held
-        self.terms.add(
-            scope,
-            kept_bytes=nbytes * (held & copied),
-            recomputed_bytes=nbytes * (again & copied),
-            backward_input_s=again * seconds,
-            backward_messages_s=again * seconds,
-        )
+    def add_copies(self, terms: Terms, *, stay: bool) -> None:
+        """Copies of a weight that messages make: those that stay, and those that are made again.
+
+        Args:
+            stay: whether a copy stays where a reader does not run again.
+        """
+        for p in np.flatnonzero(self.is_sent.any(0)):
+            port = self.ports[p]
+            uses = [use for use in self.uses if port in use.ports]
+            flags = [flag for use in uses for flag in (use.wants(port), use.again)]
+            scope = scope_of(flags, self.source.number)
+            copied = self._left(self.is_sent, p, scope)
+            copied = copied & any_of((use.wants(port) for use in uses), scope)
+            held = np.zeros((1,) * len(scope), dtype=bool)
+            for use in uses if stay else ():
+                held = held | (use.wants(port).over(scope) & ~use.again.over(scope))
+            nbytes = self.source.meta.nbytes * local_fraction(port.placement, self.tp)
+            again_s = (copied & ~held) * self._left(self.forward_s, p, scope)
+            terms.add(
+                scope,
+                kept_bytes=nbytes * (copied & held),
+                recomputed_bytes=nbytes * (copied & ~held),
+            )
+            self._add_again(terms, scope, again_s)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.column import Column, Least, Prices, value_of
-from autoplan.search.regions.conversion_terms import add_conversions
+from autoplan.search.regions.conversion_terms import add_conversions, add_weight_conversions
 from autoplan.search.regions.program import Program
 from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
@@ -32,16 +32,33 @@ class Table:
     operator_bytes: tuple[tuple[float, ...], ...]
 
 
-def table_of(ways: Ways, costs: MicrobatchCosts, given: Collection[str] = ()) -> Table:
-    """The tables of a region.
+def tables_of(
+    ways: Sequence[Ways], costs: MicrobatchCosts, given: Collection[str] = ()
+) -> tuple[Table, ...]:
+    """The tables of a region in several modes, that with the most choices last.
 
     Args:
         given: decisions that may be taken from outside.
     """
-    terms = Terms(tuple(len(decision.options) for decision in ways.decisions))
-    _add_calls(ways, costs, terms)
-    _add_parameters(ways, costs, terms)
-    add_conversions(ways, costs, terms)
+    widest = ways[-1]
+    common = Terms(tuple(len(decision.options) for decision in widest.decisions))
+    _add_calls(widest, costs, common)
+    _add_parameters(widest, costs, common)
+    add_conversions(widest, costs, common)
+    return tuple(_table(each, widest, common, costs, given) for each in ways)
+
+
+def _table(
+    ways: Ways, widest: Ways, common: Terms, costs: MicrobatchCosts, given: Collection[str]
+) -> Table:
+    terms = common.selected(
+        [
+            [pairs.index(pair) for pair in zip(each.options, each.again, strict=True)]
+            for each, wide in zip(ways.decisions, widest.decisions, strict=True)
+            for pairs in [list(zip(wide.options, wide.again, strict=True))]
+        ]
+    )
+    add_weight_conversions(ways, costs, terms)
     add_storages(ways, costs, terms)
     working = [(0.0,) * size for size in terms.sizes]
     for node in ways.region.calls:

@@ -16,7 +16,7 @@ from typing import Literal
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.boundaries import boundaries_of, boundary_of, folded_ref
 from autoplan.search.regions.column import Column
-from autoplan.search.regions.menu import RegionMenu, Table, table_of
+from autoplan.search.regions.menu import RegionMenu, Table, tables_of
 from autoplan.search.regions.region import key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
@@ -26,7 +26,7 @@ from autoplan.trace.stack import Stack
 Recompute = Literal["free", "none", "full"]
 
 _MODES: Mapping[Recompute, tuple[Mode, ...]] = {
-    "free": (Mode.NOTHING, Mode.CALLS, Mode.ALL),
+    "free": (Mode.NOTHING, Mode.ALL, Mode.CALLS),
     "none": (Mode.NOTHING,),
     "full": (Mode.ALL,),
 }
@@ -177,12 +177,8 @@ class RegionMenus:
             modes = self._modes if region.is_block and region.needed else (Mode.NOTHING,)
             given = [crossing_name(boundary) for boundary in self.boundaries]
             given += [parameter.name for parameter in self.shared_parameters]
-            self._tables[key] = tuple(
-                table_of(
-                    ways_of(region, self.costs.space, self.boundaries, mode), self.costs, given
-                )
-                for mode in modes
-            )
+            ways = [ways_of(region, self.costs.space, self.boundaries, mode) for mode in modes]
+            self._tables[key] = tables_of(ways, self.costs, given)
         return self._tables[key]
 
     def crossing_bytes(self, given: Mapping[str, Placement]) -> tuple[Crossing, ...]:
