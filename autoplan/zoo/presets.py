@@ -1,4 +1,4 @@
-"""All published models by name, built on the meta device from transformers configs."""
+"""All published models by name, built on the meta device from fields of transformers configs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from autoplan.errors import PlanError
 from autoplan.zoo.decoders import DECODERS
 from autoplan.zoo.encoders import ENCODERS
 from autoplan.zoo.experts import EXPERTS
+from autoplan.zoo.plain import plain
 from autoplan.zoo.preset import Preset
 from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.rotary import ROTARY
@@ -30,10 +31,14 @@ def build(name: str, seq_len: int | None = None) -> ModelUnderPlan:
         seq_len: tokens per sample; the preset's default when None.
 
     Raises:
-        PlanError: unknown name, a sequence the model cannot take, or transformers missing.
+        PlanError: unknown name, a sequence the model cannot take, or transformers missing where
+            it has to build the model.
     """
     preset = PRESETS.get(name)
     if preset is None:
         raise PlanError(f"no model named {name!r} in the zoo; `autoplan models` lists them")
     length = preset.seq_len if seq_len is None else seq_len
-    return pretrained(preset.model_type, preset.fields(), length, origin=name)
+    fields = preset.fields()
+    return plain(preset.model_type, fields, length, origin=name) or pretrained(
+        preset.model_type, fields, length, origin=name
+    )

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoplan.errors import PlanError
+from autoplan.zoo.lengths import sequence_length
 from autoplan.zoo.subject import ModelUnderPlan
 from autoplan.zoo.tasks import Task, image_inputs, task_of, token_inputs
 
-_LONGEST_DEFAULT = 8192
 _ONE_CLASS = "single_label_classification"
 
 
@@ -63,7 +63,9 @@ def _build(
         model.loss_type = task.loss_type
     if not task.token_inputs:
         return ModelUnderPlan(model=model, example_inputs=image_inputs(config))
-    length = _sequence_length(model, seq_len, origin)
+    longest = _longest(model)
+    stated = longest or getattr(config, "n_positions", None)
+    length = sequence_length(seq_len, origin, longest=longest, stated=stated)
     inputs = token_inputs(task.token_inputs, length)
     return ModelUnderPlan(model=model, example_inputs=inputs, seq_len=length)
 
@@ -95,25 +97,6 @@ def _check_images(config: Any, seq_len: int | None, task: Task, origin: str) -> 
             "give a factory (pkg.mod:function) that returns the model and its inputs"
         )
     config.problem_type = _ONE_CLASS
-
-
-def _sequence_length(model: Any, seq_len: int | None, origin: str) -> int:
-    longest = _longest(model)
-    if seq_len is None:
-        stated = longest or getattr(model.config, "n_positions", None)
-        if stated is None:
-            raise PlanError(
-                f"{origin}: the config states no maximum length; give a sequence length"
-            )
-        return min(stated, _LONGEST_DEFAULT)
-    if seq_len < 2:
-        raise PlanError(f"{origin}: a sequence length of {seq_len} trains nothing; give 2 or more")
-    if longest is not None and seq_len > longest:
-        raise PlanError(
-            f"{origin}: a sequence length of {seq_len} exceeds the model's maximum of {longest}; "
-            f"give {longest} or less"
-        )
-    return seq_len
 
 
 def _longest(model: Any) -> int | None:

@@ -46,9 +46,11 @@ def test_nothing_is_shared_with_the_original():
     model = _Whole()
     clone = _clone(model)
     first, copied = model.parts[0], clone.parts[0]
-    assert copied.table == first.table and copied.table is not first.table
+    assert copied.table == first.table
+    assert copied.table is not first.table
     assert copied.table["sizes"] is not first.table["sizes"]
-    assert copied.empty is not first.empty and type(copied.empty) is OrderedDict
+    assert copied.empty is not first.empty
+    assert type(copied.empty) is OrderedDict
     assert copied._forward_hooks is not first._forward_hooks
     assert isinstance(copied.linear.weight, FakeTensor)
     assert not isinstance(first.linear.weight, FakeTensor)

@@ -160,7 +160,8 @@ def test_code_in_a_config_is_never_run(tmp_path):
 def test_without_transformers_the_cure_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(PlanError, match=r"pip install autoplan-torch\[zoo\]"):
-        zoo.build("gpt2")
+        zoo.build("opt-125m")
+    assert zoo.build("gpt2").seq_len == 1024
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from torch import nn
 
 from autoplan import zoo
 from autoplan.sharding.rules import known
@@ -79,11 +80,12 @@ def test_every_preset_is_counted():
     assert set(PARAMETERS) | set(SIZES) == set(zoo.names())
 
 
-def _rates(config: Any) -> dict[str, float]:
-    """All dropout that is not zero, but for GPT-2's classifier, which is not built."""
-    fields = config.to_dict()
-    fields.pop("summary_first_dropout", None)
-    return {key: value for key, value in fields.items() if "drop" in key and value}
+def _rates(model: Any) -> set[float]:
+    """All dropout that is not zero: of transformers' config, or of the parts of a plain model."""
+    if not hasattr(model, "config"):
+        return {part.p for part in model.modules() if isinstance(part, nn.Dropout)} - {0.0}
+    fields = model.config.to_dict()
+    return {value for key, value in fields.items() if "drop" in key and value}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -92,9 +94,7 @@ def test_published_sizes_inputs_and_dropout(name):
     assert sum(parameter.numel() for parameter in subject.model.parameters()) == _count(name)
     assert {parameter.device.type for parameter in subject.model.parameters()} == {"meta"}
     assert subject.model.training
-    assert _rates(subject.model.config) == {
-        key: value for key, value in PRESETS[name].dropout.items() if value
-    }
+    assert _rates(subject.model) == {*PRESETS[name].dropout.values()} - {0.0}
     length = LENGTHS.get(_family(name))
     assert subject.seq_len == length
     shapes = {key: tuple(value.shape) for key, value in subject.example_inputs.items()}
