@@ -156,8 +156,9 @@ _grouped_linear.register_autograd(_backward, setup_context=_keep)
 
 
 def _has_kernel(tensor: Tensor) -> bool:
-    """Whether torch's grouped product runs here; its rules for sizes are those of bfloat16."""
-    return tensor.is_cuda and tensor.dtype == torch.bfloat16 and not torch.version.hip
+    """Whether torch's grouped product runs here: for some rows of bfloat16 on CUDA."""
+    some = tensor.is_cuda and tensor.shape[0] > 0
+    return some and tensor.dtype == torch.bfloat16 and torch.version.hip is None
 
 
 def _parts(ends: Tensor) -> list[slice]:

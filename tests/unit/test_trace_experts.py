@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.batch import batch_layout
+from autoplan.trace import experts
 from autoplan.trace.capture import capture
 from autoplan.trace.experts import EXPERTS
 from autoplan.zoo.presets import PRESETS
@@ -62,6 +65,24 @@ def test_every_token_goes_through_its_experts(tokens, count, used, kind, seed, d
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("index", [[0, 0, 1, 3, 3, 3], [2, 2, 2, 2, 2, 2]])
+def test_the_kernel_of_a_gpu_computes_the_same(index):
+    """torch's grouped product, which also runs here, against the products one by one."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 16, requires_grad=True)
+    chosen, weight = torch.tensor(index).unsqueeze(1), torch.rand(6, 1, requires_grad=True)
+    gate_up = torch.randn(COUNT, 32, 16, requires_grad=True)
+    down = torch.randn(COUNT, 16, 16, requires_grad=True)
+    learned = x, weight, gate_up, down
+    expected = EXPERTS(x, chosen, weight, gate_up, down, "silu")
+    gradient = torch.randn_like(expected)
+    with mock.patch.object(experts, "_has_kernel", return_value=True):
+        found = EXPERTS(x, chosen, weight, gate_up, down, "silu")
+        ours = torch.autograd.grad(found, learned, gradient)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(ours, torch.autograd.grad(expected, learned, gradient))
 
 
 class Layer(nn.Module):
