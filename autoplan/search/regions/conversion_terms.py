@@ -184,8 +184,8 @@ class _Link:
         if len(self.uses) == 1 and self.uses[0].number >= 0:
             self._add_single(terms)
             return
-        for p in np.flatnonzero(costly):
-            self._add_shared(terms, int(p))
+        for p in map(int, np.flatnonzero(costly)):
+            self._add_shared(terms, p)
 
     def _add_single(self, terms: Terms) -> None:
         (use,) = self.uses
@@ -224,7 +224,7 @@ class _Link:
 
     def _left(self, table: npt.NDArray[Any], p: int, scope: Scope) -> npt.NDArray[Any]:
         """A column of a table for every choice of the producer."""
-        return along(self.source.number, scope, table[self.left, p])
+        return along(self.source.number, scope, table[self.left, p].tolist())
 
     def _is_repeated(self, use: Use) -> bool:
         return any(self.source.again.by_choice) and any(use.needed.by_choice)
@@ -250,7 +250,7 @@ class _Link:
         Args:
             stay: whether a copy stays where a reader does not run again.
         """
-        for p in np.flatnonzero(self.is_sent.any(0)):
+        for p in map(int, np.flatnonzero(self.is_sent.any(0))):
             port = self.ports[p]
             uses = [use for use in self.uses if port in use.ports]
             flags = [flag for use in uses for flag in (use.wants(port), use.again)]
