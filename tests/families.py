@@ -78,20 +78,20 @@ def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> 
     return pretrained(preset.model_type, {**given, **depths, **fields}, length, origin="a test")
 
 
-def tiny(name: str, layers: int = 2) -> ModelUnderPlan:
+def tiny(name: str, layers: int = 2, **fields: Any) -> ModelUnderPlan:
     """The tiny twin of the family that preset ``name`` stands for, on the meta device."""
     preset = PRESETS[name]
     still = dict.fromkeys(preset.dropout, 0.0)
     vocabulary = {"vocab_size": VOCAB} if preset.seq_len else {}
-    return shallow(preset, layers, LENGTH, **{**still, **vocabulary, **TINY[name]})
+    return shallow(preset, layers, LENGTH, **{**still, **vocabulary, **TINY[name], **fields})
 
 
-def real(name: str) -> nn.Module:
+def real(name: str, layers: int = 2, **fields: Any) -> nn.Module:
     """The tiny twin in float64 with weights, the same in every call.
 
     Experts run one after another: the one implementation of transformers that takes float64.
     """
-    subject = tiny(name)
+    subject = tiny(name, layers, **fields)
     subject.model.config._experts_implementation = "eager"
     return initialise(type(subject.model)(subject.model.config).train(), torch.float64)
 

@@ -16,9 +16,8 @@ from autoplan.sharding.batch import batch_layout
 from autoplan.trace import experts
 from autoplan.trace.capture import capture
 from autoplan.trace.experts import EXPERTS
-from autoplan.zoo.presets import PRESETS
 from autoplan.zoo.pretrained import pretrained
-from tests.families import DENSE, LENGTH, TINY, VOCAB, shallow, traced
+from tests.families import DENSE, LENGTH, VOCAB, tiny, traced
 
 TOKENS, PER_TOKEN, COUNT, INNER, HIDDEN = 12, 2, 4, 6, 8
 
@@ -143,8 +142,7 @@ def test_kept_bytes_are_those_of_a_real_run(dtype):
 
 def two_kinds(each: int):
     """DeepSeek-V3's shape: so many dense layers, then as many of experts."""
-    fields = {**TINY["deepseek-v3"], "vocab_size": VOCAB, DENSE: each}
-    return shallow(PRESETS["deepseek-v3"], 2 * each, LENGTH, **fields)
+    return tiny("deepseek-v3", 2 * each, **{DENSE: each})
 
 
 @pytest.mark.parametrize("each", [2, 4])
