@@ -27,10 +27,9 @@ _PEAK_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 def estimate_of(pricing: Pricing, found: Found) -> Estimate:
     """Predictions for a plan found by the search."""
-    job, device = pricing.job, pricing.cluster.device
+    job = pricing.job
     times = step_times(pricing, found)
     memory = memory_of_plan(pricing, found)
-    peak_flops = job.world_size * peak_flops_per_s(_PEAK_DTYPE[job.precision], device)
     samples_per_s = job.global_batch / times.step_s
     seq_len = job.model.seq_len
     return Estimate(
@@ -42,7 +41,7 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
         comm_s={name: s for name, s in sorted(times.comm_s.items()) if s > 0},
         tokens_per_s=samples_per_s * seq_len if seq_len else None,
         samples_per_s=samples_per_s,
-        mfu=model_flops(pricing) / (times.step_s * peak_flops),
+        mfu=model_flops(pricing) / (times.step_s * peak_flops_per_s_of(pricing)),
         peak_memory_bytes=memory.total,
         memory_limit_bytes=pricing.limit_bytes,
         stages=(StageEstimate(devices=job.world_size, compute_s=times.compute_s, memory=memory),),
@@ -56,6 +55,12 @@ def model_flops(pricing: Pricing) -> float:
     return flops * pricing.job.global_batch / graph.batch
 
 
+def peak_flops_per_s_of(pricing: Pricing) -> float:
+    """What all devices of the job could do at most."""
+    job = pricing.job
+    return job.world_size * peak_flops_per_s(_PEAK_DTYPE[job.precision], pricing.cluster.device)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTimes:
     """Seconds of one step; ``comm_s`` by collective and axis, hidden or not."""
@@ -64,6 +69,7 @@ class StepTimes:
     exposed_comm_s: float
     optimizer_s: float
     comm_s: dict[str, float]
+    bubble_s: float = 0.0
 
     @property
     def step_s(self) -> float:

@@ -99,15 +99,18 @@ class Pricing:
             for meta in node.outputs
         )
 
+    def microbatch(self, tp: int, size: int) -> tuple[MicrobatchCosts, tuple[KeptStorage, ...]]:
+        """Prices of all choices over ``tp`` ranks for a microbatch, and what choices keep."""
+        key = tp, size
+        if key not in self._microbatches:
+            space = self.space(tp)
+            priced = microbatch_costs(space, size, self.cluster, self.job.gpus_per_node)
+            self._microbatches[key] = priced, kept_storages(space, priced.sizes)
+        return self._microbatches[key]
+
     def _costs(self, candidate: Candidate) -> CandidateCosts:
         space = self.space(candidate.tp)
-        key = candidate.tp, candidate.microbatch
-        if key not in self._microbatches:
-            priced = microbatch_costs(
-                space, candidate.microbatch, self.cluster, self.job.gpus_per_node
-            )
-            self._microbatches[key] = priced, kept_storages(space, priced.sizes)
-        microbatch, storages = self._microbatches[key]
+        microbatch, storages = self.microbatch(candidate.tp, candidate.microbatch)
         fixed = self.cluster.device.workspace_bytes + self.buffer_bytes
         fixed += self.input_bytes(candidate.dp)
         return CandidateCosts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from autoplan.plan import Alternative, MeshPlan
 from autoplan.search.estimate import step_times
 from autoplan.search.found import Found
@@ -15,6 +17,7 @@ _TOLD = 0.1
 _PARTS = {
     "compute": "compute_s",
     "exposed communication": "exposed_comm_s",
+    "bubble": "bubble_s",
     "optimizer time": "optimizer_s",
 }
 
@@ -24,7 +27,8 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
     memory = memory_of_plan(pricing, found)
     fits = found.memory_pages <= pricing.limit_pages
     if fits:
-        reason = _slower(pricing, found, best)
+        ours, theirs = step_times(pricing, best), step_times(pricing, found)
+        reason = "this plan" if found == best else slower(ours, theirs)
     else:
         over = (found.memory_pages - pricing.limit_pages) * PAGE_BYTES / _GIB
         category, largest = largest_category(memory)
@@ -43,23 +47,23 @@ def alternative(pricing: Pricing, name: str, found: Found, best: Found) -> Alter
     )
 
 
-def pins_of(other: Alternative, global_batch: int) -> dict[str, int | str]:
-    """The pins under which an alternative is the answer, if it fits."""
-    word = other.recompute.split()[0]
-    return {
-        "dp": other.mesh.dp,
-        "tp": other.mesh.tp,
-        "zero": other.zero,
-        "microbatch": global_batch // (other.mesh.dp * other.num_microbatches),
-        "recompute": int(word) if word.isdecimal() else word,
-    }
+class Timed(Protocol):
+    """The parts of a step, whatever else they stand beside."""
+
+    @property
+    def step_s(self) -> float: ...
+    @property
+    def compute_s(self) -> float: ...
+    @property
+    def exposed_comm_s(self) -> float: ...
+    @property
+    def bubble_s(self) -> float: ...
+    @property
+    def optimizer_s(self) -> float: ...
 
 
-def _slower(pricing: Pricing, found: Found, best: Found) -> str:
-    """By how much, and which parts of the step make it so."""
-    if found == best:
-        return "this plan"
-    ours, theirs = step_times(pricing, best), step_times(pricing, found)
+def slower(ours: Timed, theirs: Timed) -> str:
+    """By how much theirs takes longer, and which parts of the step make it so."""
     more = theirs.step_s / ours.step_s - 1
     if more < 5e-4:
         return "as fast"

@@ -2,7 +2,7 @@
 
 In a pipeline, ZeRO gathers a stage's weights once a step, before and beside its first forward
 (``head_s``: what shows), and reduces its gradients beside its last backward; what shows of that
-and the optimizer come behind it (``tail_s``). Without a pipeline the stage decides how often
+comes behind it (``tail_s``), and then the optimizer. Without a pipeline the stage decides how often
 (``cost_models.zero``): what happens at every microbatch is part of its times. Messages of blocks
 run beside compute, those of the root do not: its weights are needed first, its gradients are
 complete last. ZeRO 0 sums gradients beside nothing.
@@ -23,7 +23,7 @@ from cost_models.zero import ZeroStage
 class StageSeconds:
     """One stage: a microbatch's seconds, and once a step what comes before and after.
 
-    ``optimizer_s`` is within ``tail_s``. ``messages_s`` are all over ``dp`` in one step, hidden
+    ``optimizer_s`` comes after ``tail_s``. ``messages_s`` are all over ``dp`` in one step, hidden
     ones included, by collective; ``exposed_s`` is what shows of them in one step.
     """
 
@@ -70,7 +70,7 @@ class StageClock:
             backward_input_s=load.backward_input_s,
             backward_weight_s=load.backward_weight_s,
             head_s=0.0,
-            tail_s=sum_s + optimizer_s,
+            tail_s=sum_s,
             optimizer_s=optimizer_s,
             exposed_s=sum_s,
             messages_s={"all_reduce": sum_s},
@@ -98,7 +98,7 @@ class StageClock:
             backward_input_s=load.backward_input_s + backward_s,
             backward_weight_s=load.backward_weight_s,
             head_s=head_s,
-            tail_s=tail_s + optimizer_s,
+            tail_s=tail_s,
             optimizer_s=optimizer_s,
             exposed_s=head_s + tail_s + self.microbatches * (forward_s + backward_s),
             messages_s={

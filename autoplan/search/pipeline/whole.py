@@ -3,7 +3,7 @@
 This is the one place where a step's time and memory are put together; the search, its bounds and
 the reports are about the numbers given here. With stages s,
 
-    step_s = max_s head_s + max_s (last_backward_end_s + tail_s)
+    step_s = max_s head_s + max_s (last_backward_end_s + tail_s + optimizer_s of all its rank)
 
 where the ends are those of the simulated schedule (``cost_models.pipeline``), messages between
 stages running beside compute.
@@ -22,6 +22,7 @@ from autoplan.search.pipeline.loads import Load, Placed, load_of
 from autoplan.search.pipeline.rank_memory import RankMemory
 from autoplan.search.pipeline.stage_times import StageClock, StageSeconds
 from autoplan.search.regions.column import Column
+from autoplan.search.regions.menus import Crossing
 from cost_models.memory import MemoryBreakdown
 from cost_models.pipeline import PipelineTime, simulate
 from cost_models.schedule_memory import peak_held
@@ -38,14 +39,6 @@ class StageContent:
     @property
     def stop(self) -> int:
         return self.first + len(self.columns)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
-    """What crosses behind one item: bytes of a microbatch on one rank, there and back."""
-
-    forward_bytes: float
-    backward_bytes: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +68,7 @@ class WholeCosts:
     clock: StageClock
     memory: RankMemory
     is_block: tuple[bool, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[Crossing, ...]
     hops: tuple[Hop, ...]
     shared_s: float
     tied: tuple[tuple[tuple[int, ...], float], ...] = ()
@@ -83,11 +76,15 @@ class WholeCosts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeValue:
-    """The exact value of a plan; lists go by stage, ``memory`` by rank."""
+    """The exact value of a plan; lists go by stage, ``memory`` by rank.
+
+    ``sent`` is what was simulated.
+    """
 
     step_s: float
     loads: tuple[Load, ...]
     seconds: tuple[StageSeconds, ...]
+    sent: tuple[StageTimes, ...]
     head_s: float
     times: PipelineTime
     memory: tuple[MemoryBreakdown, ...]
@@ -101,19 +98,27 @@ def value_of_whole(costs: WholeCosts, stages: Sequence[StageContent]) -> WholeVa
     config = costs.config
     loads = [_load(costs, stage) for stage in stages]
     seconds = [costs.clock.seconds(load) for load in loads]
+    sent = tuple(_times(costs, stages, number, each) for number, each in enumerate(seconds))
     times = simulate(
         config.shape.schedule,
-        [_times(costs, stages, number, each) for number, each in enumerate(seconds)],
+        sent,
         config.num_microbatches,
         config.pp,
         blocking_sends=False,
     )
     head_s = max(each.head_s for each in seconds)
-    ends = zip(times.last_backward_end_s, seconds, strict=True)
+    optimizer_s = [0.0] * config.pp
+    for number, each in enumerate(seconds):
+        optimizer_s[config.shape.rank_of(number)] += each.optimizer_s
+    ends = (
+        end_s + each.tail_s + optimizer_s[config.shape.rank_of(number)]
+        for number, (end_s, each) in enumerate(zip(times.last_backward_end_s, seconds, strict=True))
+    )
     return WholeValue(
-        step_s=head_s + max(end_s + each.tail_s for end_s, each in ends),
+        step_s=head_s + max(ends),
         loads=tuple(loads),
         seconds=tuple(seconds),
+        sent=sent,
         head_s=head_s,
         times=times,
         memory=_memory(costs, loads),

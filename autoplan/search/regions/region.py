@@ -27,8 +27,8 @@ class Region:
         parameters: names of the parameter nodes that they read.
         entries: what other items made, by folded tensor or door, with its boundary.
         exits: what is made here and read by other items, likewise.
-        alike: entries that all blocks of the kind read alike; their producer's region keeps them.
-        kept_exits: exits that are such entries elsewhere.
+        shares: for each entry, how many different tensors enter there, over the blocks of the
+            kind; less than one where blocks read the same.
         loss: the loss, if it is made here.
     """
 
@@ -39,8 +39,7 @@ class Region:
     parameters: tuple[str, ...]
     entries: Mapping[Ref, int]
     exits: Mapping[Ref, int]
-    alike: frozenset[Ref]
-    kept_exits: frozenset[Ref]
+    shares: Mapping[Ref, float]
     loss: Ref | None
 
     @cached_property
@@ -100,12 +99,11 @@ def regions_of(
         nodes: the folded nodes at the microbatch.
     """
     crossing = boundary_of(boundaries)
-    alike = _alike(stack, folded)
     found: dict[str, Region] = {}
     for number, item in enumerate(stack.items):
         key = key_of(item)
         if key not in found:
-            found[key] = _region(stack, folded, nodes, crossing, alike, number)
+            found[key] = _region(stack, folded, nodes, crossing, number)
     return found
 
 
@@ -119,7 +117,6 @@ def _region(
     folded: FoldedGraph,
     nodes: Mapping[str, OpNode],
     crossing: Mapping[Ref, int],
-    alike: Mapping[Ref, Ref],
     number: int,
 ) -> Region:
     item = stack.items[number]
@@ -142,17 +139,10 @@ def _region(
         parameters=stack.parameters[number],
         entries=entries,
         exits=exits,
-        alike=frozenset(ref for ref in entries if ref in alike),
-        kept_exits=frozenset(exits) & frozenset(alike.values()),
+        shares=dict.fromkeys(entries, 1.0)
+        | {
+            Ref(door.name): door.distinct / folded.copies(item.kind)
+            for door in folded.doors.get(item.kind, ())
+        },
         loss=output if output.node in inside and not item.kind else None,
     )
-
-
-def _alike(stack: Stack, folded: FoldedGraph) -> Mapping[Ref, Ref]:
-    """Doors of kinds with several blocks, all of which read the same tensor, which an item made."""
-    return {
-        Ref(door.name): folded_ref(stack.graph, door.source)
-        for kind, doors in folded.doors.items()
-        for door in doors
-        if door.distinct == 1 < folded.copies(kind) and door.source.node in stack.position
-    }

@@ -6,9 +6,9 @@ is kept if it has holders and what makes it does not run again. If what makes it
 again for those that save it. What a call keeps of itself goes with the call.
 
 What enters a block of which something runs again is kept as it entered; its copies in other
-placements are kept, or made again, as the decision about the entry says. What all blocks of a kind
-read alike is kept once, where it is made. Inputs, and what every stage makes for itself, live
-anyway.
+placements are kept, or made again, as the decision about the entry says. Where blocks of a kind
+read the same tensor, each counts its share of it, but in full a copy that messages make for it.
+Inputs, and what every stage makes for itself, live anyway.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoplan.search.conversion_costs import ConversionPricer
 from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.search.regions.terms import Flag, Mask, Terms, any_of, scope_of
+from autoplan.search.regions.terms import Flag, Terms, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.storages import followed
 from autoplan.sharding.placement import Placement, grad_of, local_fraction
@@ -99,10 +98,6 @@ class _Adder:
     costs: MicrobatchCosts
     terms: Terms
 
-    @property
-    def converter(self) -> ConversionPricer:
-        return self.costs.converter
-
     def internal(self, node: OpNode) -> None:
         """What a call keeps of itself (log-sum-exp, mean and rstd, masks)."""
         nbytes = sum(k.nbytes for k in node.saved if k.operand is None and not _is_own(k, node))
@@ -120,19 +115,20 @@ class _Adder:
     def storage(self, ref: Ref, placement: Placement, storage: _Storage) -> None:
         """One tensor in one placement."""
         again = self.ways.made_again(ref)
-        beside = self._beside(ref, placement)
-        if not any(beside.by_choice):
-            return
+        number, counted = self._counted(ref, placement)
+        crossing = () if number < 0 else (number,)
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
         if any(again.by_choice) and saved:
-            scope = scope_of((*saved, again, beside))
-            made = any_of(saved, scope) & again.over(scope) & beside.over(scope)
-            self.terms.add(scope, recomputed_bytes=storage.nbytes * made)
+            scope = scope_of((*saved, again), *crossing)
+            made = any_of(saved, scope) & again.over(scope)
+            nbytes = storage.nbytes * along(number, scope, counted)
+            self.terms.add(scope, recomputed_bytes=nbytes * made)
         if not all(again.by_choice):
             held = list(self._holding(storage))
-            scope = scope_of((*held, again, beside))
-            kept: Mask = any_of(held, scope) & ~again.over(scope) & beside.over(scope)
-            self.terms.add(scope, kept_bytes=storage.nbytes * kept)
+            scope = scope_of((*held, again), *crossing)
+            kept = any_of(held, scope) & ~again.over(scope)
+            nbytes = storage.nbytes * along(number, scope, counted)
+            self.terms.add(scope, kept_bytes=nbytes * kept)
 
     def _flag(self, number: int, at: set[int]) -> Flag:
         count = len(self.ways.decisions[number].options)
@@ -146,40 +142,38 @@ class _Adder:
             reads = self._flag(number, storage.read_by.get(number, set()))
             yield saves.both(again.inverse()).either(reads.both(again))
 
-    def _beside(self, ref: Ref, placement: Placement) -> Flag:
-        """When a copy in this placement is something beside what crosses a boundary and stays."""
+    def _counted(self, ref: Ref, placement: Placement) -> tuple[int, tuple[float, ...]]:
+        """How much of a tensor's copy in a placement a region counts, for each way it crosses.
+
+        Returns the decision of its boundary and a factor for each of its choices; -1 and one
+        factor for what is made here.
+        """
         ways, region = self.ways, self.ways.region
-        if ref in region.kept_exits:
-            boundary, is_kept = region.exits[ref], True
-        else:
-            boundary = region.entries.get(ref, -1)
-            is_kept = ways.keeps_entries or ref in region.alike
-        if boundary < 0 or not is_kept:
-            return Flag(-1, (True,))
-        crossing = ways.boundaries[boundary]
-        return Flag(
-            ways.crossing(boundary),
-            tuple(
-                placement != each and (ref not in region.alike or self._sends(each, placement, ref))
-                for each in crossing.placements
-            ),
-        )
+        if ref not in region.entries:
+            return -1, (1.0,)
+        boundary, share = region.entries[ref], region.shares[ref]
+
+        def factor(crossing: Placement) -> float:
+            if ways.keeps_entries and crossing == placement:
+                return 0.0
+            return 1.0 if share < 1 and self._sends(crossing, placement, ref) else share
+
+        factors = tuple(map(factor, ways.boundaries[boundary].placements))
+        if len(set(factors)) == 1:
+            return -1, factors[:1]
+        return ways.crossing(boundary), factors
 
     def _sends(self, source: Placement, placement: Placement, ref: Ref) -> bool:
         """Whether a copy comes by messages; else it is a part of what there is."""
-        meta = self.costs.sizes.meta(ref)
+        nbytes = self.costs.sizes.meta(ref).nbytes
         port = Port(placement, grad_of(placement))
-        return bool(self.converter.cost(meta.nbytes, False, source, port).forward)
+        return bool(self.costs.converter.cost(nbytes, False, source, port).forward)
 
     def entries(self) -> None:
-        """What enters and is kept as it entered, and what is kept for blocks that read it alike."""
+        """What enters a block and is kept as it entered."""
         ways, region = self.ways, self.ways.region
-        kept = {ref: region.exits[ref] for ref in region.kept_exits}
-        if ways.keeps_entries:
-            kept |= {ref: b for ref, b in region.entries.items() if ref not in region.alike}
-        for ref, boundary in kept.items():
-            shares = [
-                local_fraction(each, ways.space.tp) for each in ways.boundaries[boundary].placements
-            ]
-            nbytes = self.costs.sizes.meta(ref).nbytes * np.array(shares)
-            self.terms.add((ways.crossing(boundary),), kept_bytes=nbytes)
+        for ref, boundary in region.entries.items() if ways.keeps_entries else ():
+            nbytes = self.costs.sizes.meta(ref).nbytes * region.shares[ref]
+            placements = ways.boundaries[boundary].placements
+            fractions = np.array([local_fraction(each, ways.space.tp) for each in placements])
+            self.terms.add((ways.crossing(boundary),), kept_bytes=nbytes * fractions)

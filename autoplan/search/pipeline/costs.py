@@ -1,0 +1,88 @@
+"""What plans of a configuration cost, from the job, the cluster and the menus of its regions."""
+
+from __future__ import annotations
+
+from autoplan.search.pipeline.configs import Config
+from autoplan.search.pipeline.family import Boundary, Family
+from autoplan.search.pipeline.rank_memory import RankMemory
+from autoplan.search.pipeline.stage_times import StageClock
+from autoplan.search.pipeline.weight_messages import WeightMessages
+from autoplan.search.pipeline.whole import Hop, WholeCosts
+from autoplan.search.pricing import Pricing
+from cost_models.collectives import collective_s
+from cost_models.memory import weight_bytes
+from cost_models.optimizers import optimizer
+from cost_models.peaks import streaming_bytes_per_s
+from cost_models.zero import ZERO_STAGES, ZeroStage, zero_stage
+from hardware_profiles.spec import ClusterSpec
+
+_LARGE_BYTES = 2**30
+
+
+def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boundary) -> WholeCosts:
+    """The costs of all plans of a configuration whose items meet in the given placements."""
+    job, cluster = pricing.job, pricing.cluster
+    stage = _zero_stage(config)
+    sharded = config.shards if stage.shards_states else 1
+    traffic = optimizer(job.optimizer).traffic_bytes / sharded
+    menus = family.menus
+    return WholeCosts(
+        config=config,
+        clock=StageClock(
+            stage=stage,
+            microbatches=config.num_microbatches,
+            messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
+            optimizer_s=traffic / streaming_bytes_per_s(cluster.device),
+            overlap_efficiency=cluster.overlap_efficiency,
+        ),
+        memory=rank_memory(pricing, config),
+        is_block=tuple(bool(item.kind) for item in menus.stack.items),
+        cuts=menus.crossing_bytes(boundary),
+        hops=tuple(
+            _hop(config.hop_stays_in_node(rank, job.gpus_per_node), cluster)
+            for rank in range(config.pp)
+        ),
+        shared_s=menus.shared_s,
+        tied=family.tied(boundary),
+    )
+
+
+def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
+    """Memory of the ranks of a configuration."""
+    job, stage = pricing.job, _zero_stage(config)
+    trained, frozen = (
+        weight_bytes(
+            precision=job.precision,
+            optimizer=job.optimizer,
+            dp=config.shards,
+            stage=stage,
+            trainable=trainable,
+        )
+        for trainable in (True, False)
+    )
+    return RankMemory(
+        trained=trained,
+        frozen=frozen,
+        is_alone=config.dp == 1,
+        buffer_bytes=pricing.buffer_bytes,
+        input_bytes=pricing.input_bytes(config.dp),
+        workspace_bytes=pricing.cluster.device.workspace_bytes,
+        limit_bytes=pricing.limit_bytes,
+    )
+
+
+def _zero_stage(config: Config) -> ZeroStage:
+    """How ZeRO runs; with one data-parallel rank there is nothing to split."""
+    if config.dp == 1:
+        return ZERO_STAGES[0]
+    if config.pp == 1:
+        return ZERO_STAGES[config.zero]
+    return zero_stage(config.zero, pipeline=True, accumulates=config.num_microbatches > 1)
+
+
+def _hop(stays_in_node: bool, cluster: ClusterSpec) -> Hop:
+    near = min(2, cluster.gpus_per_node) if stays_in_node else 1
+    fixed_s, large_s = (
+        collective_s("send_recv", nbytes, 2, near, cluster) for nbytes in (0, _LARGE_BYTES)
+    )
+    return Hop(fixed_s=fixed_s, per_byte_s=(large_s - fixed_s) / _LARGE_BYTES)

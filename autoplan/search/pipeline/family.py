@@ -1,0 +1,104 @@
+"""What configurations of one ``tp`` degree and microbatch share: menus and boundary placements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from autoplan.search.pipeline.item_prices import Elements
+from autoplan.search.pricing import Pricing
+from autoplan.search.regions.column import Menu, Prices
+from autoplan.search.regions.menus import Recompute, RegionMenus, region_menus
+from autoplan.sharding.placement import Placement
+from autoplan.trace.stack import Stack
+
+Boundary = Mapping[str, Placement]
+"""Placements of what crosses between items and of parameters that several read, by name."""
+
+ALL_SECONDS = Prices(forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Menus of one degree, microbatch and way of recomputing."""
+
+    tp: int
+    recompute: Recompute
+    menus: RegionMenus
+    _boundaries: dict[Prices, Boundary] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The region of each item."""
+        return self.menus.keys
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Items of each region."""
+        return Counter(self.keys)
+
+    @cached_property
+    def free(self) -> Mapping[str, Menu]:
+        """Menus whose boundaries are free: for bounds."""
+        return {key: self.menus.free(key) for key in self.counts}
+
+    @cached_property
+    def elements(self) -> Mapping[str, Elements]:
+        """Parameters of each region."""
+        stack, found = self.menus.stack, {}
+        for key, names in zip(self.keys, stack.parameters, strict=True):
+            if key not in found:
+                metas = [stack.graph.by_name[name].outputs[0] for name in names]
+                trained = sum(meta.numel for meta in metas if meta.requires_grad)
+                frozen = sum(meta.numel for meta in metas if not meta.requires_grad)
+                found[key] = Elements(
+                    trained=trained,
+                    frozen=frozen,
+                    least_trained=trained / self.tp,
+                    least_frozen=frozen / self.tp,
+                )
+        return found
+
+    def tied(self, boundary: Boundary) -> tuple[tuple[tuple[int, ...], float], ...]:
+        """Items that read one parameter, with its elements on a rank, for each that several do."""
+        return tuple(
+            (one.items, one.elements[one.placements.index(boundary[one.name])])
+            for one in self.menus.shared_parameters
+        )
+
+    def boundary(self, prices: Prices) -> Boundary:
+        """Placements between items that are good at some prices, one class improved at a time."""
+        if prices not in self._boundaries:
+            self._boundaries[prices] = self._improved(prices)
+        return self._boundaries[prices]
+
+    def _improved(self, prices: Prices) -> Boundary:
+        common = (*self.menus.boundaries, *self.menus.shared_parameters)
+        chosen = {one.name: one.placements[0] for one in common}
+        least = self._value(chosen, prices)
+        improves = True
+        while improves:
+            improves = False
+            for one in common:
+                for placement in one.placements:
+                    tried = {**chosen, one.name: placement}
+                    value = self._value(tried, prices)
+                    if value < least:
+                        chosen, least, improves = tried, value, True
+        return chosen
+
+    def _value(self, boundary: Boundary, prices: Prices) -> float:
+        return sum(
+            count * self.menus.fixed(key, boundary).least(prices).value
+            for key, count in self.counts.items()
+        )
+
+
+def family(
+    pricing: Pricing, stack: Stack, tp: int, microbatch: int, recompute: Recompute
+) -> Family:
+    """The family of one degree and microbatch."""
+    costs, _ = pricing.microbatch(tp, microbatch)
+    return Family(tp=tp, recompute=recompute, menus=region_menus(stack, costs, recompute))

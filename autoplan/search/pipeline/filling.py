@@ -1,0 +1,144 @@
+"""One rank's items with columns: the fastest that its memory holds, and what a byte is worth there.
+
+Columns come from menus, asked at the prices of memory that were tried; a rank takes from all that
+were found for any rank. Where a rank has several stages, its blocks have one column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoplan.search.pipeline.bounds import Bounds, Model
+from autoplan.search.pipeline.family import Boundary
+from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
+from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
+from autoplan.search.pipeline.whole import WholeCosts
+from autoplan.search.regions.column import Column, value_of
+from cost_models.memory import STORED_BYTES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filling:
+    """The columns of a rank's items, in order, or none where they do not fit.
+
+    ``price_s`` is what a byte more would save, in seconds of the step; that of the relaxed problem.
+    """
+
+    columns: tuple[Column, ...]
+    price_s: float
+
+
+class Filler:
+    """Fills the ranks of one configuration, whose items meet in given placements."""
+
+    def __init__(self, costs: WholeCosts, model: Model, bounds: Bounds, boundary: Boundary) -> None:
+        self.costs = costs
+        self.boundary = boundary
+        self._model = model
+        self._bounds = bounds
+        self._pricer = ItemPricer(costs=costs)
+        self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
+        self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
+        self.add(0.0)
+        self.add(self._dear())
+
+    def add(self, price_s: float) -> None:
+        """Looks for columns at a price of memory, as the first, the middle and the last rank see
+        it."""
+        last = self.costs.config.pp - 1
+        for rank in sorted({0, last // 2, last}):
+            for key, menu in self._model.menus.items():
+                rates = self._rates(rank, price_s, key)
+                prices = self._bounds.prices(key, rates, self._pricer).prices
+                self._columns[key][menu.least(prices).column] = None
+
+    def fill(self, rank: int, first: int, stop: int, tighter_bytes: float = 0.0) -> Filling:
+        """The columns of a rank that has the items from ``first`` up to and without ``stop``."""
+        keys = self._model.keys[first:stop]
+        counts = {key: keys.count(key) for key in dict.fromkeys(keys)}
+        groups = [self._group(rank, key, count) for key, count in counts.items()]
+        limit_bytes = self._room(rank, first, stop) - tighter_bytes
+        best, loose = fill(groups, limit_bytes), relaxed(groups, limit_bytes)
+        if best is None:
+            return Filling(columns=(), price_s=0.0)
+        columns = self._dealt(counts, best)
+        return Filling(
+            columns=tuple(columns[key].pop() for key in keys),
+            price_s=loose.byte_price_s if loose else 0.0,
+        )
+
+    def _rates(self, rank: int, price_s: float, key: str) -> Rates:
+        of_blocks = self._is_block[key]
+        return summed(
+            self._bounds.rates(name, rank, price_s, of_blocks=of_blocks)
+            for name in ("share", "extra")
+        )
+
+    def _group(self, rank: int, key: str, count: int) -> Group:
+        columns, memory = tuple(self._columns[key]), self.costs.memory
+        held = self._bounds.held(rank, of_blocks=self._is_block[key])
+        prices = self._bounds.prices(key, self._rates(rank, 0.0, key), self._pricer).prices
+        at_once = count if self.costs.config.stages_per_rank > 1 else 1
+        return Group(
+            count=count // at_once,
+            cost_s=at_once * np.array([value_of(column, prices) for column in columns]),
+            held_bytes=at_once
+            * np.array(
+                [
+                    held * column.kept_bytes
+                    + memory.held_per_trained * column.trained_elements
+                    + memory.held_per_frozen * column.frozen_elements
+                    for column in columns
+                ]
+            ),
+            passing_bytes=np.array([column.passing_bytes for column in columns]),
+        )
+
+    def _room(self, rank: int, first: int, stop: int) -> float:
+        """Bytes for the items of a rank: less what it holds whatever their columns are."""
+        costs, memory = self.costs, self.costs.memory
+        room = memory.limit_bytes - memory.fixed_bytes
+        room -= float(self._bounds.leaving_bytes(rank)[stop])
+        for items, elements in costs.tied:
+            readers = sum(first <= item < stop for item in items)
+            room += memory.held_per_trained * elements * max(0, readers - 1)
+        if not memory.is_alone:
+            room -= STORED_BYTES * self._largest_unit(first, stop)
+        return room
+
+    def _largest_unit(self, first: int, stop: int) -> float:
+        """Elements of the largest unit whose gradients are reduced at once."""
+        keys = self._model.keys[first:stop]
+        most = {
+            key: max(column.trained_elements for column in self._columns[key])
+            for key in dict.fromkeys(keys)
+        }
+        is_block = self.costs.is_block[first:stop]
+        root = sum(most[key] for key, block in zip(keys, is_block, strict=True) if not block)
+        blocks = [most[key] for key, block in zip(keys, is_block, strict=True) if block]
+        return max([root, *blocks])
+
+    def _dear(self) -> float:
+        """A price at which all bytes of a device are worth more than all seconds of a step."""
+        longest = max(
+            value_of(
+                column, self._bounds.prices(key, self._rates(0, 0.0, key), self._pricer).prices
+            )
+            for key, columns in self._columns.items()
+            for column in columns
+        )
+        return longest * len(self._model.keys) / self.costs.memory.limit_bytes
+
+    def _dealt(self, counts: dict[str, int], mix: Mix) -> dict[str, list[Column]]:
+        """Columns of each region, that which keeps most last to be taken from the front."""
+        found = {}
+        for (key, total), of_column in zip(counts.items(), mix.counts, strict=True):
+            taken = [
+                column
+                for column, count in zip(self._columns[key], of_column, strict=True)
+                for _ in range(count * total // sum(of_column))
+            ]
+            found[key] = sorted(taken, key=lambda column: -column.kept_bytes)
+        return found

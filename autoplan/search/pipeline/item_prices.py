@@ -1,0 +1,179 @@
+"""Prices at which menus are asked for the items of a rank, so that values bound its objective.
+
+An objective is linear in a rank's seconds. Memory enters by a price on bytes, messages over ``dp``
+by prices on elements: their seconds are concave in the elements of a unit, so the chord between the
+fewest and the most that a unit can have is never above them. What shows of messages beside compute
+is ``max((1 - e) messages, messages - e window)``, for which either side is a lower bound: the first
+where compute outlasts them (``hidden``), the second where they outlast compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from autoplan.search.pipeline.loads import Unit
+from autoplan.search.pipeline.whole import WholeCosts
+from autoplan.search.regions.column import Prices
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elements:
+    """Parameters of a region: all of them, and the fewest that one rank can have."""
+
+    trained: float
+    frozen: float
+    least_trained: float
+    least_frozen: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """What counts in one objective of one rank.
+
+    Attributes:
+        forward, backward_input, backward_weight: weights of seconds of a microbatch.
+        head, tail: weights of what comes once a step, before and after.
+        optimizer: weight of the optimizer's seconds.
+        byte: price of a byte that the rank holds during its step.
+        kept_byte: price of a byte kept of one microbatch.
+    """
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+    head: float
+    tail: float
+    optimizer: float
+    byte: float = 0.0
+    kept_byte: float = 0.0
+
+
+def summed(parts: Iterable[Rates]) -> Rates:
+    """What counts in a sum of objectives."""
+    members = tuple(parts)
+    return Rates(
+        **{name.name: sum(getattr(p, name.name) for p in members) for name in fields(Rates)}
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemPrices:
+    """Prices of one item, and what it costs whatever its column is."""
+
+    prices: Prices
+    fixed: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chord:
+    """Seconds of a message: ``fixed_s + element_s * elements``, no more than they are."""
+
+    fixed_s: float
+    element_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shown:
+    """Weights of a unit's messages, and those of seconds less what hides messages."""
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+    gathers: float
+    reductions: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemPricer:
+    """Prices items of one configuration.
+
+    Attributes:
+        hides_forward, hides_backward: which side bounds what shows under forward and backward.
+    """
+
+    costs: WholeCosts
+    hides_forward: bool = True
+    hides_backward: bool = True
+
+    def prices(self, rates: Rates, elements: Elements, *, is_block: bool) -> ItemPrices:
+        """Prices of a region; ``is_block`` is false for a part of the root."""
+        clock, memory = self.costs.clock, self.costs.memory
+        seconds = [rates.forward, rates.backward_input, rates.backward_weight]
+        element_s, frozen_element_s, fixed = rates.optimizer * clock.optimizer_s, 0.0, 0.0
+        if clock.stage.shards_states:
+            shown = self._shown_messages(rates, is_block=is_block)
+            seconds = [shown.forward, shown.backward_input, shown.backward_weight]
+            gather, reduce = self._chord(elements, gathers=True), self._chord(elements)
+            fixed = shown.gathers * gather.fixed_s + shown.reductions * reduce.fixed_s
+            frozen_element_s = shown.gathers * gather.element_s
+            element_s += frozen_element_s + shown.reductions * reduce.element_s
+        else:
+            element_s += rates.tail * clock.messages.sum_per_element_s
+        return ItemPrices(
+            prices=Prices(
+                forward_s=seconds[0],
+                backward_input_s=seconds[1],
+                backward_weight_s=seconds[2],
+                kept_bytes=rates.kept_byte,
+                trained_elements=element_s + rates.byte * memory.held_per_trained,
+                frozen_elements=frozen_element_s + rates.byte * memory.held_per_frozen,
+            ),
+            fixed=fixed,
+        )
+
+    def _shown_messages(self, rates: Rates, *, is_block: bool) -> _Shown:
+        """How often messages count, and what is left of the seconds that they hide under."""
+        stage, efficiency = self.costs.clock.stage, self.costs.clock.overlap_efficiency
+        again, scatters = stage.gathers_per_microbatch // 2, stage.reductions_per_microbatch
+        under_forward = again * rates.forward + stage.gathers_per_step * rates.head
+        under_backward = bool(again or scatters) * rates.backward_input
+        under_backward += stage.reductions_per_step * rates.tail
+        hidden_forward, hidden_backward = efficiency * under_forward, efficiency * under_backward
+        backward = min(rates.backward_input, rates.backward_weight)
+        if self.hides_forward or rates.forward < hidden_forward:
+            shown_forward, hidden_forward = 1 - efficiency, 0.0
+        else:
+            shown_forward = 1.0
+        if self.hides_backward or backward < hidden_backward:
+            shown_backward, hidden_backward = 1 - efficiency, 0.0
+        else:
+            shown_backward = 1.0
+        if not is_block:
+            shown_forward = shown_backward = 1.0
+        reductions = scatters * rates.backward_input + stage.reductions_per_step * rates.tail
+        return _Shown(
+            forward=rates.forward - hidden_forward,
+            backward_input=rates.backward_input - hidden_backward,
+            backward_weight=rates.backward_weight - hidden_backward,
+            gathers=under_forward * shown_forward + again * rates.backward_input * shown_backward,
+            reductions=reductions * shown_backward,
+        )
+
+    def _chord(self, elements: Elements, *, gathers: bool = False) -> _Chord:
+        messages = self.costs.clock.messages
+        seconds_of = messages.gather_s if gathers else messages.reduce_s
+        ends = (
+            Unit(trained_elements=trained, frozen_elements=frozen, count=1)
+            for trained, frozen in (
+                (elements.least_trained, elements.least_frozen),
+                (elements.trained, elements.frozen),
+            )
+        )
+        low, high = ends
+        counted = [unit.trained_elements + gathers * unit.frozen_elements for unit in (low, high)]
+        low_s, high_s = seconds_of(low), seconds_of(high)
+        if counted[1] <= counted[0]:
+            return _Chord(fixed_s=min(low_s, high_s), element_s=0.0)
+        element_s = (high_s - low_s) / (counted[1] - counted[0])
+        return _Chord(fixed_s=low_s - element_s * counted[0], element_s=element_s)
+
+
+def memory_prices(rates: Rates) -> Prices:
+    """Prices of seconds and of kept bytes alone."""
+    return Prices(
+        forward_s=rates.forward,
+        backward_input_s=rates.backward_input,
+        backward_weight_s=rates.backward_weight,
+        kept_bytes=rates.kept_byte,
+    )

@@ -1,0 +1,144 @@
+"""What a second of each rank counts in the lower bound of a step (``cost_models.schedule_paths``).
+
+The step takes at least ``sum over ranks of share + max over ranks of extra``, both linear in the
+times of a rank's stages; its ``share`` is what the path of every rank counts of it, its ``extra``
+what its own path counts beyond that. Where a rank has several stages, all ranks have as many items
+or one more, which are dealt to its stages in order, the first stages taking one more where they do
+not come out even (``dealt``), and its blocks run alike: their weights are those of its average
+block, and those of a part of the root are those of the stage that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cost_models.schedule_memory import held_microbatches
+from cost_models.schedule_paths import StageCounts, paths
+from cost_models.schedules import PipelineShape
+
+
+class Counted(NamedTuple):
+    """How often seconds of a microbatch's forward and of both parts of its backward count."""
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """How often seconds of one rank count.
+
+    Attributes:
+        stages: of each stage of the rank, in the model's order.
+        forward_sends, backward_sends: messages of all its stages to the next stage and back.
+    """
+
+    stages: tuple[Counted, ...]
+    forward_sends: int
+    backward_sends: int
+
+    @property
+    def backwards(self) -> float:
+        """Backwards of a stage, all stages of the rank counted."""
+        return sum(counted.backward_input for counted in self.stages) / len(self.stages)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankObjective:
+    """The two objectives of one rank.
+
+    Attributes:
+        held: microbatches that each of its stages holds activations of at its fullest moment.
+        ends_step: what follows its last backward counts.
+    """
+
+    share: Weights
+    extra: Weights
+    held: tuple[int, ...]
+    ends_step: bool
+
+
+def objectives(shape: PipelineShape) -> tuple[RankObjective, ...]:
+    """The objectives of all ranks."""
+    found, held = [], held_microbatches(shape, until_weight=True)
+    for path in paths(shape):
+        own = [stage for stage in range(shape.stages) if shape.rank_of(stage) == path.rank]
+        found.append(
+            RankObjective(
+                share=_weights(path.base, own),
+                extra=_weights(path.extra, own),
+                held=tuple(held[held[:, own].sum(axis=1).argmax(), own].tolist()),
+                ends_step=path.rank == path.ends_at == 0,
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """The items of a model, in order, as far as weights depend on them.
+
+    Attributes:
+        is_block: of each item.
+        shape: the schedule that runs them.
+    """
+
+    is_block: tuple[bool, ...]
+    shape: PipelineShape
+
+    def mean(self, rank: int, values: Sequence[float], *, of_blocks: bool) -> float:
+        """No more than the mean, over the blocks of a rank or its parts of the root, of a value
+        that each of its stages has."""
+        if len(values) == 1:
+            return values[0]
+        means = []
+        for length in lengths(len(self.is_block), self.shape):
+            is_block = self._of_rank(rank, length)
+            stage_of = [k for k, size in enumerate(dealt(length, len(values))) for _ in range(size)]
+            counted = [
+                values[stage]
+                for stage, block in zip(stage_of, is_block, strict=True)
+                if block == of_blocks
+            ]
+            means.append(sum(counted) / len(counted) if counted else min(values))
+        return min(means)
+
+    def _of_rank(self, rank: int, length: int) -> tuple[bool, ...]:
+        """Which items of a rank are blocks; the root is at the begin and the end of the model."""
+        if rank == 0:
+            return self.is_block[:length]
+        if rank == self.shape.ranks - 1:
+            return self.is_block[-length:]
+        return (True,) * length
+
+
+def lengths(items: int, shape: PipelineShape) -> tuple[int, ...]:
+    """How many items a rank may have."""
+    if shape.stages_per_rank == 1:
+        return tuple(range(1, items - shape.ranks + 2))
+    each, over = divmod(items, shape.ranks)
+    return (each, each + 1) if over else (each,)
+
+
+def dealt(items: int, stages: int) -> tuple[int, ...]:
+    """How many items each stage of a rank gets."""
+    each, over = divmod(items, stages)
+    return tuple(each + (number < over) for number in range(stages))
+
+
+def _weights(counts: StageCounts, own: Sequence[int]) -> Weights:
+    return Weights(
+        stages=tuple(
+            Counted(
+                float(counts.forward[stage]),
+                float(counts.backward_input[stage]),
+                float(counts.backward_weight[stage]),
+            )
+            for stage in own
+        ),
+        forward_sends=sum(int(counts.forward_sends[stage]) for stage in own),
+        backward_sends=sum(int(counts.backward_sends[stage]) for stage in own),
+    )

@@ -1,0 +1,180 @@
+"""The best plan of one configuration, with a lower bound of all its plans.
+
+Bounds tell where to cut (``bounds``, ``partition``); each rank then fills its memory with columns
+of its items (``mixing``), and the plan is valued exactly (``whole``). Where memory is short, the
+seconds that a byte is worth at the fullest ranks become the next price: the bounds rise, and menus
+answer it with columns that take less. It ends when plan and bound meet, or no new price is found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autoplan.search.pipeline.bounds import Bounds, Model
+from autoplan.search.pipeline.configs import Config
+from autoplan.search.pipeline.costs import whole_costs
+from autoplan.search.pipeline.dealing import stages_of
+from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
+from autoplan.search.pipeline.filling import Filler, Filling
+from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
+from autoplan.search.pipeline.objectives import objectives
+from autoplan.search.pipeline.partition import partition
+from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
+from autoplan.search.pricing import Pricing
+from autoplan.search.regions.column import Column
+
+_MOST_ROUNDS = 6
+_PRICES_AT_ONCE = 3
+_SAME_PRICE = 0.02
+_MOST_REFILLS = 4
+_SAFETY = 1.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A plan of a configuration."""
+
+    config: Config
+    family: Family
+    boundary: Boundary
+    costs: WholeCosts
+    stages: tuple[StageContent, ...]
+    value: WholeValue
+
+    @property
+    def step_s(self) -> float:
+        return self.value.step_s
+
+    def columns(self, stage: int) -> Iterator[tuple[Column, str]]:
+        """Column and region of each item of a stage."""
+        content = self.stages[stage]
+        keys = self.family.keys[content.first : content.stop]
+        return zip(content.columns, keys, strict=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solved:
+    """The best plan that was found, if any fits, and what no plan can be faster than."""
+
+    best: Found | None
+    bound_s: float
+
+
+class ConfigSearch:
+    """The search of one configuration."""
+
+    def __init__(self, pricing: Pricing, family: Family, config: Config) -> None:
+        self._pricing = pricing
+        self._family = family
+        self._config = config
+        self._bound_s = 0.0
+        self._best: Found | None = None
+        self._tried: list[float] = []
+        self._costs = self._costs_at(family.boundary(ALL_SECONDS))
+        model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+        self._bounds = Bounds(self._costs, model, objectives(config.shape))
+
+    def run(self, gap: float, below_s: float = math.inf) -> Solved:
+        """Searches until the plan is within ``gap`` of the bound, or the bound reaches ``below_s``.
+
+        What is found does not depend on ``below_s`` where it is faster than that.
+        """
+        filler = self._filler(self._family.boundary(ALL_SECONDS))
+        cuts, fillers, prices = None, [filler], [0.0]
+        for _ in range(_MOST_ROUNDS):
+            cuts = self._cut(prices, below_s) or cuts
+            if cuts is None or self._bound_s >= below_s:
+                break
+            fillings = [self._fill(filler, cuts) for filler in fillers]
+            if self._is_close(gap):
+                break
+            prices = self._new_prices(filling.price_s for row in fillings for filling in row)
+            if not prices:
+                break
+            if len(fillers) == 1:
+                fillers += self._others(fillers[0].boundary, max(prices))
+            for filler in fillers:
+                for price_s in prices:
+                    filler.add(price_s)
+        best_s = self._best.step_s if self._best else math.inf
+        return Solved(best=self._best, bound_s=min(self._bound_s, best_s))
+
+    def _costs_at(self, boundary: Boundary) -> WholeCosts:
+        return whole_costs(self._pricing, self._family, self._config, boundary)
+
+    def _cut(self, prices: Sequence[float], below_s: float) -> tuple[int, ...] | None:
+        """Raises the bound by prices of memory; the cuts that have it."""
+        for price_s in prices:
+            self._bounds.add(price_s, ItemPricer(costs=self._costs))
+        self._tried += prices
+        tables = self._bounds.tables()
+        shortest = self._config.stages_per_rank
+        found = partition(tables.share, tables.extra, below=below_s, shortest=shortest)
+        self._bound_s = max(self._bound_s, found.value if found else below_s)
+        return found.cuts if found else None
+
+    def _filler(self, boundary: Boundary) -> Filler:
+        menus = {key: self._family.menus.fixed(key, boundary) for key in self._family.counts}
+        model = Model(keys=self._family.keys, menus=menus, elements=self._family.elements)
+        return Filler(self._costs_at(boundary), model, self._bounds, boundary)
+
+    def _others(self, known: Boundary, price_s: float) -> Iterator[Filler]:
+        """A filler for the boundary placements that are good where memory is dear, if others."""
+        rates = self._bounds.rates("share", 0, price_s, of_blocks=True)
+        dear = self._family.boundary(memory_prices(rates))
+        if dear != known:
+            yield self._filler(dear)
+
+    def _fill(self, filler: Filler, cuts: tuple[int, ...]) -> list[Filling]:
+        """Fills all ranks, and keeps the plan if it is the best that fits.
+
+        What a rank holds at its worst moment can be more than what it was filled with, where its
+        stages are not alike; then it is filled again with so much less.
+        """
+        ranks, limit_bytes = range(len(cuts) - 1), self._pricing.limit_bytes
+        fillings = [filler.fill(rank, cuts[rank], cuts[rank + 1]) for rank in ranks]
+        tried = list(fillings)
+        tighter = [0.0] * len(fillings)
+        for _ in range(_MOST_REFILLS):
+            if not all(filling.columns for filling in tried):
+                break
+            value = self._offer(filler, cuts, tried)
+            over = [memory.total - limit_bytes for memory in value.memory]
+            if max(over) <= 0:
+                break
+            for rank in ranks:
+                if over[rank] > 0:
+                    tighter[rank] += _SAFETY * over[rank]
+                    tried[rank] = filler.fill(rank, cuts[rank], cuts[rank + 1], tighter[rank])
+        return fillings
+
+    def _offer(self, filler: Filler, cuts: tuple[int, ...], fillings: list[Filling]) -> WholeValue:
+        """The value of a plan, which is kept if it is the best that fits."""
+        stages = stages_of(self._config.shape, cuts, [filling.columns for filling in fillings])
+        value = value_of_whole(filler.costs, stages)
+        best_s = self._best.step_s if self._best else math.inf
+        if value.fits(self._pricing.limit_bytes) and value.step_s < best_s:
+            self._best = Found(
+                config=self._config,
+                family=self._family,
+                boundary=filler.boundary,
+                costs=filler.costs,
+                stages=stages,
+                value=value,
+            )
+        return value
+
+    def _is_close(self, gap: float) -> bool:
+        return self._best is not None and self._bound_s >= self._best.step_s * (1 - gap)
+
+    def _new_prices(self, prices: Iterable[float]) -> list[float]:
+        """Prices unlike those that were tried, the highest first; few."""
+        found: list[float] = []
+        for price in sorted(set(prices), reverse=True):
+            known = (*self._tried, *found)
+            if all(abs(price - other) > _SAME_PRICE * max(price, other) for other in known):
+                found.append(price)
+        step = max(1, len(found) // _PRICES_AT_ONCE)
+        return found[::step][:_PRICES_AT_ONCE]
