@@ -291,32 +291,30 @@ class RegionOracle:
         ref, placement = key
         if ref.node not in self.inside and ref not in self.entries:
             return
-        if self._is_there(way, ref, placement):
-            return
         nbytes = self.graph.meta(ref).nbytes * local_fraction(placement, self.tp)
+        nbytes *= self._counted(way, ref, placement)
         if ref.node in way.again or self.base(ref).node in way.again:
             found.recomputed_bytes += nbytes if saved else 0
         elif read or any(node.name not in way.again for node in saved):
             found.kept_bytes += nbytes
 
-    def _is_there(self, way: Way, ref: Ref, placement: Placement) -> bool:
-        """Whether the storage is what crosses and is kept as such, or a part of it."""
-        name = self.entries.get(ref) or self.exits.get(ref, "")
-        if name in self.alike and name:
-            there = way.crossing[name]
-            if there == placement:
-                return True
-            change = conversion(there, Port(placement, grad_of(placement)), differentiable=False)
-            sent = change and messages(change, self.graph.meta(ref).nbytes, self.tp)[0]
-            return ref in self.entries and not sent
-        is_kept = self.is_block and way.mode != "nothing" and ref in self.entries
-        return is_kept and way.crossing[name] == placement
+    def _counted(self, way: Way, ref: Ref, placement: Placement) -> float:
+        """How much of a copy counts here: what entered counts by itself, and once for all blocks
+        that read it alike; copies that come by messages are each block's own."""
+        if ref not in self.entries:
+            return 1.0
+        there = way.crossing[self.entries[ref]]
+        if self.is_block and way.mode != "nothing" and there == placement:
+            return 0.0
+        change = conversion(there, Port(placement, grad_of(placement)), differentiable=False)
+        sent = change is not None and messages(change, 1024, self.tp)[0]
+        return 1.0 if sent else self._share(ref)
+
+    def _share(self, ref: Ref) -> float:
+        return 1 / len(self.graph.blocks) if self.entries[ref] in self.alike else 1.0
 
     def _crossing_storages(self, way: Way, found: Amounts) -> None:
-        kept = [ref for ref, name in self.exits.items() if name in self.alike]
-        if self.is_block and way.mode != "nothing":
-            kept += [ref for ref, name in self.entries.items() if name not in self.alike]
-        for ref in kept:
-            name = self.exits.get(ref) or self.entries[ref]
-            share = local_fraction(way.crossing[name], self.tp)
-            found.kept_bytes += self.graph.meta(ref).nbytes * share
+        for ref, name in self.entries.items():
+            if self.is_block and way.mode != "nothing":
+                share = local_fraction(way.crossing[name], self.tp) * self._share(ref)
+                found.kept_bytes += self.graph.meta(ref).nbytes * share

@@ -18,7 +18,7 @@ from autoplan.sharding.placement import Placement
 from autoplan.sharding.rules import GraphRules
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.stack import stack_of
-from tests.unit.region_graphs import random_model
+from tests.unit.region_graphs import BLOCKS, random_model
 from tests.unit.region_oracle import Amounts, RegionOracle, Way
 from tests.unit.search_graphs import small_cluster
 
@@ -202,9 +202,10 @@ def test_recomputing_everything_keeps_what_enters_alone(seed: int) -> None:
     oracle = made.oracle(key)
     column = made.menus.fixed(key, crossing).least(prices(made.draw)).column
     entering = sum(
-        made.menus.costs.sizes.meta(ref).nbytes / (TP if "Shard" in repr(crossing[name]) else 1)
+        made.menus.costs.sizes.meta(ref).nbytes
+        / (TP if "Shard" in repr(crossing[name]) else 1)
+        / (BLOCKS if name in oracle.alike else 1)
         for ref, name in oracle.entries.items()
-        if name not in oracle.alike
     )
     if oracle.needed():
         assert column.kept_bytes == pytest.approx(entering)
