@@ -6,11 +6,74 @@ is by ZeRO stage, on PyTorch's FSDP2; ``cost_models.zero`` says what each stage 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from cost_models.zero import ZERO_STAGES, ZeroStage, zero_stage
 
-__all__ = ["BUCKET_BYTES", "RUNNABLE_PRECISIONS", "ZERO_STAGES", "ZeroStage", "zero_stage"]
+__all__ = [
+    "BUCKET_BYTES",
+    "RUNNABLE_PRECISIONS",
+    "RUNNABLE_SCHEDULES",
+    "ZERO_STAGES",
+    "ScheduleSupport",
+    "ZeroStage",
+    "runs",
+    "zero_stage",
+]
 
 # Gradients of stage 0 are summed together in buckets of at most so many bytes, larger ones alone.
 BUCKET_BYTES = 25 * 2**20
 
 RUNNABLE_PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleSupport:
+    """What can be combined with one pipeline schedule.
+
+    Attributes:
+        zero: ZeRO stages. In a pipeline 2 and 3 run as 1 does (``cost_models.zero``).
+        recompute: whether blocks can be recomputed in the backward. Where the backward of a stage
+            is split, PyTorch's checkpoints run the block again for the gradient of its inputs, and
+            once more for every group of weights.
+    """
+
+    zero: tuple[int, ...]
+    recompute: bool
+
+
+_ANY_ZERO = (0, 1, 2, 3)
+
+RUNNABLE_SCHEDULES: Mapping[str, ScheduleSupport] = {
+    "none": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
+    "gpipe": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
+    "1f1b": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
+    "interleaved_1f1b": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
+    "zero_bubble": ScheduleSupport(zero=_ANY_ZERO, recompute=False),
+    "zbv": ScheduleSupport(zero=_ANY_ZERO, recompute=False),
+}
+
+
+def runs(schedule: str, *, zero: int, recomputes: bool, replicas: int = 1) -> str | None:
+    """Why a plan with these choices cannot run, with the cure; None when it can.
+
+    Args:
+        schedule: a name of ``cost_models.schedules``, or ``none`` without a pipeline.
+        recomputes: whether any block is recomputed in the backward.
+        replicas: groups of data-parallel ranks that each hold a whole copy of what ZeRO splits.
+    """
+    support = RUNNABLE_SCHEDULES.get(schedule)
+    if support is None:
+        return f"schedule {schedule} cannot be run: use one of {', '.join(RUNNABLE_SCHEDULES)}"
+    if zero not in support.zero:
+        stages = ", ".join(map(str, support.zero))
+        return f"schedule {schedule} cannot be run with zero = {zero}: use one of {stages}"
+    if recomputes and not support.recompute:
+        return (
+            f"schedule {schedule} splits the backward, which would run a recomputed block again "
+            "for each of its weights: recompute nothing, or use 1f1b or interleaved_1f1b"
+        )
+    if replicas != 1:
+        return f"replicas = {replicas} cannot be run yet: use replicas = 1"
+    return None

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 
 from autoplan.errors import CheckpointError
+from autoplan.runtime.documents import whole_document
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.state import Piece, TrainingState
 from autoplan.runtime.tensor_file import StoredPiece, check_file, read_pieces, write_pieces
@@ -47,10 +48,12 @@ def save_checkpoint(
         CheckpointError: on every rank, when any rank cannot write or what is given is not JSON.
     """
     _check_json(extra, "extra")
-    document = None if optimizer is None else state.optimizer_document(optimizer)
+    document = None
     pieces = state.model_pieces()
     if optimizer is not None:
-        _check_json(document, "optimizer")
+        own = state.optimizer_document(optimizer)
+        _check_json(own, "optimizer")
+        document = whole_document(own, state.mesh)
         pieces = chain(pieces, state.optimizer_pieces(optimizer))
     folder = path / f"data-{_shared_token(state.mesh)}"
     files = _write_data(folder, [piece for piece in pieces if piece.is_first_copy], state.mesh)
@@ -90,6 +93,8 @@ def load_checkpoint(
                 check_file(path / file["name"], file["bytes"], file["sha256"])
         if optimizer is not None and content["optimizer"] is None:
             raise CheckpointError(f"{path} was saved without an optimizer: load it without one")
+        if optimizer is not None:
+            state.check_optimizer(optimizer, content["optimizer"])
     except CheckpointError as error:
         failure = error
     _agree(failure, state.mesh)

@@ -4,7 +4,8 @@
 do that. Gradients are summed over ``dp``, never averaged: every rank computes its term of the
 global loss. Stage 0 and a single data-parallel rank need no FSDP: the parameters stay whole, and
 ``gradients.GradientSum`` sums them once a step. In a mixed precision plan whole parameters are
-stored in float32 and lent to the program in the lower precision, forward by forward.
+stored in float32 and lent to the program in the lower precision, forward by forward; the program
+also has them as its parameters, since schedules that split the backward look for weights there.
 
 Each pipeline stage is an FSDP root of its own. What its forwards and backwards send and free is
 then up to ``torch.distributed.pipelining``, which keeps weights gathered and gradients whole until
@@ -91,6 +92,7 @@ class DataParallel:
             module, leaf = self._slot(name)
             if self._is_lent(name, weight):
                 delattr(module, leaf)
+                self._program.register_parameter(f"lent {len(self._lent)}", weight)
                 self._lent.append((module, leaf, weight))
             else:
                 module.register_parameter(leaf, weight)

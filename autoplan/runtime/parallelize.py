@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autoplan.capabilities import RUNNABLE_PRECISIONS
+from autoplan.capabilities import RUNNABLE_PRECISIONS, runs
 from autoplan.codegen import Emitted, emit_program
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
@@ -52,6 +52,7 @@ def parallelize(
     """
     if plan.fingerprint != graph.fingerprint:
         raise PlanError("the plan was made for another model: plan this model anew")
+    _check_runnable(plan)
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, device)
     _check_same_plan(plan, mesh)
@@ -106,6 +107,22 @@ def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:
     return AxisGroup(
         name=name, size=size, rank=rank, group="" if group is None else group.group_name
     )
+
+
+def _check_runnable(plan: Plan) -> None:
+    if (plan.mesh.pp > 1) != bool(plan.stages):
+        raise PlanError(
+            f"the plan has pp = {plan.mesh.pp} and {len(plan.stages)} stages: give every rank of "
+            "the pipeline a stage, or plan with pp = 1"
+        )
+    reason = runs(
+        plan.schedule,
+        zero=plan.zero,
+        recomputes=any(region.recomputed for region in plan.regions),
+        replicas=plan.replicas,
+    )
+    if reason is not None:
+        raise PlanError(reason)
 
 
 def _compute_dtype(plan: Plan) -> torch.dtype | None:

@@ -131,6 +131,9 @@ class _Stage(PipelineStage):
             found = self.bwd_cache[bwd_chunk_id]
             self.bwd_cache[bwd_chunk_id] = tuple(g if g is None else g.contiguous() for g in found)
 
+    def _post_metadata_inference_cleanup(self) -> None:
+        """Nothing was run to infer shapes; torch would drop the gradients of earlier steps here."""
+
 
 class _Schedule(ScheduleRuntime):
     """The actions of all ranks with the messages between them, forward and backward or forward."""

@@ -40,7 +40,10 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """Parameters and buffers of this rank by original name, with the layout of each."""
+    """Parameters and buffers of this rank by original name.
+
+    ``layouts`` are those of the whole model, the stages of other ranks included.
+    """
 
     parameters: Mapping[str, nn.Parameter]
     buffers: Mapping[str, Tensor]
@@ -49,7 +52,7 @@ class TrainingState:
 
     def shapes(self) -> dict[str, list[int]]:
         """Global shape of every weight and buffer, which tell one model from another."""
-        return {name: list(self.layouts[name].shape) for name in (*self.parameters, *self.buffers)}
+        return {name: list(layout.shape) for name, layout in self.layouts.items()}
 
     def model_pieces(self) -> Iterator[Piece]:
         for name, tensor in (*self.parameters.items(), *self.buffers.items()):
@@ -70,7 +73,7 @@ class TrainingState:
                 if value.shape == parameter.shape:
                     yield self._piece(full_name, name, value)
                 elif value.numel() == 1:
-                    yield self._scalar(full_name, value)
+                    yield self._scalar(full_name, name, value)
                 else:
                     raise CheckpointError(
                         f"{type(optimizer).__name__} keeps {key!r} of shape {tuple(value.shape)} "
@@ -79,7 +82,7 @@ class TrainingState:
                     )
 
     def optimizer_document(self, optimizer: Optimizer) -> dict[str, Any]:
-        """All of the optimizer but the tensors' values, as JSON.
+        """All of this rank's optimizer but the tensors' values, as JSON.
 
         Raises:
             CheckpointError: when it steps parameters that are not this module's.
@@ -103,8 +106,11 @@ class TrainingState:
         }
         return {"class": type(optimizer).__name__, "groups": groups, "state": state}
 
-    def prepare_optimizer(self, optimizer: Optimizer, document: Mapping[str, Any]) -> None:
-        """Gives the optimizer the saved options, and state tensors to be filled.
+    def check_optimizer(self, optimizer: Optimizer, document: Mapping[str, Any]) -> None:
+        """Checks that the optimizer can take what was saved.
+
+        Args:
+            document: of the whole model, in which this rank takes its own part.
 
         Raises:
             CheckpointError: when it is of another class or its groups hold other parameters.
@@ -114,13 +120,14 @@ class TrainingState:
             raise CheckpointError(
                 f"the checkpoint holds the state of {document['class']}, not of {own['class']}"
             )
-        if [g["parameters"] for g in own["groups"]] != [
-            g["parameters"] for g in document["groups"]
-        ]:
+        if _members(own) != [group & set(self.parameters) for group in _members(document)]:
             raise CheckpointError(
                 "the optimizer's parameter groups are not those of the checkpoint: build the same "
                 "groups, in the same order, before load"
             )
+
+    def prepare_optimizer(self, optimizer: Optimizer, document: Mapping[str, Any]) -> None:
+        """Gives an optimizer that was checked the saved options, and state tensors to be filled."""
         for group, saved in zip(optimizer.param_groups, document["groups"], strict=True):
             for key, value in saved["options"].items():
                 _set_option(group, key, value)
@@ -128,8 +135,10 @@ class TrainingState:
             parameter: group for group in optimizer.param_groups for parameter in group["params"]
         }
         optimizer.state.clear()
-        for name, saved in document["state"].items():
-            parameter = self.parameters[name]
+        for name, parameter in self.parameters.items():
+            if name not in document["state"]:
+                continue
+            saved = document["state"][name]
             optimizer.state[parameter] = {
                 key: _allocate(entry, parameter, of_parameter[parameter])
                 for key, entry in saved.items()
@@ -147,15 +156,20 @@ class TrainingState:
             is_first_copy=layout.is_first_copy(self.mesh),
         )
 
-    def _scalar(self, full_name: str, value: Tensor) -> Piece:
+    def _scalar(self, full_name: str, name: str, value: Tensor) -> Piece:
         shape = tuple(value.shape)
+        whole = ParameterLayout(shape=shape, pp_ranks=self.layouts[name].pp_ranks)
         return Piece(
             name=full_name,
             values=local(value),
             box=Box((0,) * len(shape), shape),
             shape=shape,
-            is_first_copy=self.mesh.rank == 0,
+            is_first_copy=whole.is_first_copy(self.mesh),
         )
+
+
+def _members(document: Mapping[str, Any]) -> list[set[str]]:
+    return [set(group["parameters"]) for group in document["groups"]]
 
 
 def _encode(value: Any) -> Any:

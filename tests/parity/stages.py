@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autoplan.plan import StagePlan
 from autoplan.trace.graph import OpGraph
@@ -10,14 +10,14 @@ from autoplan.trace.stack import stack_of
 
 
 def stages_at(
-    graph: OpGraph, firsts: Iterable[int], ranks: int | None = None
+    graph: OpGraph, firsts: Iterable[int], rank_of: Callable[[int], int] = lambda stage: stage
 ) -> tuple[StagePlan, ...]:
-    """Stages that begin at these items, dealt out to ``ranks`` ranks in turn; None: one each."""
+    """Stages that begin at these items, by default each on a rank of its own."""
     items = stack_of(graph).items
     firsts = list(firsts)
     return tuple(
         StagePlan(
-            rank=index % (ranks or len(firsts)),
+            rank=rank_of(index),
             first=items[start].name,
             blocks=tuple(item.name for item in items[start:end] if item.kind),
         )
