@@ -214,3 +214,33 @@ def test_masks_and_data_without_gradients():
     assert not attention.causal
     linear = found["aten.linear.default"]
     assert [type(work) for work in linear.backward] == [Gemm, Streaming]
+
+
+def test_gradients_of_parameters_are_told_apart():
+    """A product has one for each factor, a bias a sum; what streams has them all at once."""
+    of_weights = {}
+    for node, read, strategy, whole in cases(OF_PRODUCTS):
+        stored = [OF_PRODUCTS.by_name[ref.node].kind == "parameter" for ref in node.operands]
+        found = kernels_of(node, read, 100.0, strategy, RANKS, stored)
+        assert (found.forward, found.backward) == (whole.forward, whole.backward)
+        assert whole.backward_weight == ()
+        if strategy.label == "replicate":
+            of_weights[node.target] = found
+    for target in ("aten.conv2d.default", "aten.addmm.default"):
+        found = of_weights[target]
+        product, added = found.backward_weight
+        assert isinstance(product, Gemm)
+        assert isinstance(added, Streaming)
+        assert set(found.backward_weight) <= set(found.backward)
+    for target in ("aten.mm.default", "aten.add.Tensor", "aten.mean.default"):
+        assert of_weights[target].backward_weight == ()
+    (einsum,) = of_weights["aten.einsum.default"].backward_weight
+    (both,) = of_weights["aten.einsum.default"].backward
+    assert einsum == both  # x has no gradient here
+
+
+def test_an_embedding_has_gradients_of_parameters_alone():
+    for node, read, strategy, _ in cases(OF_GPT):
+        if node.target == "aten.embedding.default":
+            found = kernels_of(node, read, 100.0, strategy, RANKS, [True, False])
+            assert found.backward_weight == found.backward == (Streaming(bytes=200.0),)

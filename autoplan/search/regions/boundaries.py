@@ -44,7 +44,7 @@ def folded_ref(graph: OpGraph, ref: Ref) -> Ref:
 def boundaries_of(
     stack: Stack, folded: FoldedGraph, sizes: FoldedSizes, tp: int
 ) -> tuple[Boundary, ...]:
-    """All boundaries of a model, in the order in which their first tensors are made."""
+    """All boundaries of a model, in the order in which items first read them."""
     whole = folded_ref(stack.graph, stack.graph.output)
     return tuple(_boundary(group, sizes, tp, is_whole=whole in group) for group in _groups(stack))
 
