@@ -2,8 +2,7 @@
 
 The order of each rank's actions is ``cost_models.schedules``, the one that was priced; torch adds
 the messages, moves the tensors, and makes FSDP gather weights before the first forward and reduce
-gradients after the last backward of a stage. Stages are static: shapes of what crosses are known
-from the program, so that nothing is run to find them out.
+gradients after the last backward of a stage.
 
 Microbatches are cut by ``data.BatchReader``, not by torch, and the last stage computes the loss,
 so that no loss function follows it.
@@ -12,19 +11,17 @@ so that no loss function follows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage
 
-from autoplan.codegen import Boundary
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.engines import summed, summed_dtype
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage
+from autoplan.runtime.static_stage import Microbatch, StaticStage
 from autoplan.runtime.torch_private import (
     PipelineAction,
     PipelineActionKind,
@@ -59,14 +56,6 @@ def shape_of(plan: Plan) -> PipelineShape:
     return shape
 
 
-@dataclass(frozen=True, slots=True)
-class _Microbatch:
-    """All inputs of one microbatch, and the counts by number of the stage."""
-
-    inputs: Inputs
-    counts: dict[int, Inputs]
-
-
 class Pipeline:
     """This rank's part of a pipeline."""
 
@@ -78,7 +67,7 @@ class Pipeline:
         loss_dtype: torch.dtype,
     ) -> None:
         self._numbers = [stage.index for stage in stages]
-        self._schedule = _Schedule([_Stage(s, shape.stages, mesh) for s in stages], shape)
+        self._schedule = _Schedule([StaticStage(s, shape.stages, mesh) for s in stages], shape)
         self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
 
     def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
@@ -91,54 +80,22 @@ class Pipeline:
         losses: list[Tensor] = []
         fed = self._fed(microbatches, counts)
         self._schedule.eval(microbatches=fed, losses=losses, return_outputs=False)
+        self._schedule.forget()
         return self._total(losses)
 
-    def _fed(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> list[_Microbatch]:
+    def _fed(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> list[Microbatch]:
         of_stage = dict(zip(self._numbers, counts, strict=True))
-        return [_Microbatch(inputs, of_stage) for inputs in microbatches]
+        return [Microbatch(inputs, of_stage) for inputs in microbatches]
 
     def _total(self, losses: list[Tensor]) -> Tensor:
         """This rank's share of the loss: nothing where it does not run the last stage."""
         return summed(losses) if losses else self._nothing.clone()
 
 
-class _Stage(PipelineStage):
-    """A stage that takes its own inputs from a microbatch, and sends contiguous tensors."""
-
-    def __init__(self, stage: LocalStage, stages: int, mesh: RankMesh) -> None:
-        super().__init__(
-            stage.program,
-            stage.index,
-            stages,
-            mesh.device,
-            input_args=_metas(stage.emitted.receives),
-            output_args=_metas(stage.emitted.sends),
-            group=mesh.group("pp"),
-        )
-        self._local = stage
-
-    def forward_maybe_with_nosync(self, *args: Tensor, **kwargs: Any) -> Any:
-        microbatch: _Microbatch = kwargs["microbatch"]
-        counts = microbatch.counts[self.stage_index]
-        sent = self._local.forward(args, microbatch.inputs, counts)
-        if self.is_last:
-            return sent
-        return tuple(t.contiguous() for t in (sent if isinstance(sent, tuple) else (sent,)))
-
-    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
-        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
-        if bwd_chunk_id in self.bwd_cache:
-            found = self.bwd_cache[bwd_chunk_id]
-            self.bwd_cache[bwd_chunk_id] = tuple(g if g is None else g.contiguous() for g in found)
-
-    def _post_metadata_inference_cleanup(self) -> None:
-        """Nothing was run to infer shapes; torch would drop the gradients of earlier steps here."""
-
-
 class _Schedule(ScheduleRuntime):
     """The actions of all ranks with the messages between them, forward and backward or forward."""
 
-    def __init__(self, stages: list[_Stage], shape: PipelineShape) -> None:
+    def __init__(self, stages: list[StaticStage], shape: PipelineShape) -> None:
         super().__init__(stages, shape.microbatches, loss_fn=_given, scale_grads=False)
         actions = {rank: _actions(shape, rank) for rank in range(shape.ranks)}
         self._validate_and_set_stage_mapping(actions)
@@ -148,6 +105,11 @@ class _Schedule(ScheduleRuntime):
         }
         self._training = self._with_messages(actions)
         self._evaluation = self._with_messages(forward)
+
+    def forget(self) -> None:
+        """Lets go of what forwards left for backwards that do not follow."""
+        for stage in self._stages:
+            stage.clear_runtime_states()
 
     def _split_inputs(self, args: Any, kwargs: Any = None) -> tuple[list[Any], list[Any]]:
         fed = kwargs["microbatches"]
@@ -183,18 +145,6 @@ def _actions(shape: PipelineShape, rank: int) -> list[Any]:
         PipelineAction(action.stage, kinds[action.kind], action.microbatch)
         for action in rank_actions(shape, rank)
     ]
-
-
-def _metas(boundaries: Sequence[Boundary]) -> tuple[Tensor, ...]:
-    return tuple(
-        torch.empty(
-            boundary.shape,
-            dtype=getattr(torch, boundary.dtype),
-            device="meta",
-            requires_grad=boundary.requires_grad,
-        )
-        for boundary in boundaries
-    )
 
 
 def _given(output: Tensor, *_: Any) -> Tensor:

@@ -1,6 +1,7 @@
 """Every private name of torch that autoplan uses, in one place.
 
-``PRIVATE_NAMES`` lists them, so that a test can name what a new torch release took away.
+``PRIVATE_NAMES`` lists them, so that a test can name what a new torch release took away. Methods
+that autoplan overrides are among them: torch would no longer call one whose name has changed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch.distributed.pipelining.schedules  # noqa: F401  (no name of torch leads there before)
 
-PRIVATE_NAMES = (
+_USED = (
     "torch.ops._c10d_functional.all_reduce",
     "torch.ops._c10d_functional.all_gather_into_tensor",
     "torch.ops._c10d_functional.reduce_scatter_tensor",
@@ -23,6 +24,20 @@ PRIVATE_NAMES = (
     "torch.distributed.pipelining.schedules._add_reduce_grad",
     "torch.distributed.pipelining.schedules._add_send_recv",
 )
+_OVERRIDDEN = (
+    "torch.distributed.pipelining.schedules._PipelineScheduleRuntime._maybe_compute_loss",
+    "torch.distributed.pipelining.schedules._PipelineScheduleRuntime._split_inputs",
+    "torch.distributed.pipelining.schedules._PipelineScheduleRuntime._step_microbatches",
+    "torch.distributed.pipelining.PipelineStage._post_metadata_inference_cleanup",
+    "torch.distributed.pipelining.PipelineStage._setup_backward_recv_info",
+    "torch.distributed.pipelining.PipelineStage._setup_forward_recv_info",
+    "torch.distributed.pipelining.PipelineStage.backward_one_chunk",
+    "torch.distributed.pipelining.PipelineStage.forward_maybe_with_nosync",
+    "torch.distributed.pipelining.PipelineStage.get_bwd_recv_ops",
+    "torch.distributed.pipelining.PipelineStage.get_fwd_recv_ops",
+    "torch.distributed.pipelining.PipelineStage.set_local_bwd_input",
+)
+PRIVATE_NAMES = (*_USED, *_OVERRIDDEN)
 
 
 def resolve(name: str) -> Any:
@@ -41,8 +56,8 @@ def resolve(name: str) -> Any:
 
 
 all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback = (
-    resolve(name) for name in PRIVATE_NAMES[:6]
+    resolve(name) for name in _USED[:6]
 )
 ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
-    resolve(name) for name in PRIVATE_NAMES[6:]
+    resolve(name) for name in _USED[6:]
 )
