@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,12 @@ from autoplan.search.pipeline.item_prices import Elements, ItemPricer, ItemPrice
 from autoplan.search.pipeline.objectives import Counted, RankObjective, Row, Weights, lengths
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Menu
+from cost_models.memory import STORED_BYTES
 
 Floats = npt.NDArray[np.float64]
 _CLOSE = 1e-9
 _CLOSE_BELOW = 0.98
+_APART = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +74,19 @@ class Bounds:
         self.share = np.full(shape, -np.inf)
         self.extra = np.full(shape, -np.inf)
         self._fits = self._fitting()
+        self._watched = sorted({0, (len(objectives) - 1) // 2, len(objectives) - 1})
+        self._tried: dict[float, Floats] = {}
+
+    @property
+    def head_s(self) -> float:
+        """Beyond the tables: the largest gather that shows, where ranks have several stages."""
+        if self._stages_per_rank == 1:
+            return 0.0
+        pricer = ItemPricer(costs=self._costs)
+        return max(
+            pricer.least_head_s(self._model.elements[region], is_block=self._blocks[region])
+            for region in self._regions
+        )
 
     def tables(self) -> Tables:
         """The bounds so far."""
@@ -81,13 +97,32 @@ class Bounds:
 
     def add(self, byte_price_s: float, pricer: ItemPricer) -> None:
         """Raises the bounds by a price of memory: seconds of the step for a byte of a rank."""
+        both = np.zeros(self.share[self._watched].shape)
         for name, table in (("share", self.share), ("extra", self.extra)):
             blocks, root = self._of_ranks(name, byte_price_s)
             if any(rate.forward or rate.backward_input for rate in (*blocks, *root)):
                 values = self._ranges(self._item_values(blocks, root, pricer))
-                np.maximum(table, values + self._apart(name, blocks, root), out=table)
+                values += self._apart(name, blocks, root)
+                np.maximum(table, values, out=table)
+                both += values[self._watched]
             else:
                 np.maximum(table, 0.0, out=table)
+
+        self._tried[byte_price_s] = both
+
+    def near(self, cuts: Sequence[int]) -> list[float]:
+        """Prices between that which bounds a rank best with given cuts and its neighbours, for a
+        few ranks: the bound is concave in the price, so it can be higher there."""
+        known = sorted(self._tried)
+        found: dict[float, None] = {}
+        for number, rank in enumerate(self._watched):
+            cell = number, cuts[rank], cuts[rank + 1]
+            best = max(range(len(known)), key=lambda at: self._tried[known[at]][cell])
+            around = known[max(0, best - 1) : best + 2]
+            for low, high in itertools.pairwise(around):
+                if low < _APART * high:
+                    found[(low + high) / 2] = None
+        return list(found)
 
     def rates(self, name: str, rank: int, byte_price_s: float, *, of_blocks: bool) -> Rates:
         """What counts in one objective of a rank at a price of memory for both together."""
@@ -101,8 +136,8 @@ class Bounds:
             forward=counted.forward,
             backward_input=counted.backward_input,
             backward_weight=counted.backward_weight,
-            head=((name == "share") == alone) / self._stages_per_rank,
-            tail=float(ends_step and self._stages_per_rank == 1),
+            head=float((name == "share") == alone and self._stages_per_rank == 1),
+            tail=float(ends_step and (self._stages_per_rank == 1 or not of_blocks)),
             optimizer=float(ends_step),
             byte=byte,
             kept_byte=byte * self.held(rank, of_blocks=of_blocks),
@@ -163,16 +198,26 @@ class Bounds:
     def _apart(self, name: str, blocks: Sequence[Rates], root: Sequence[Rates]) -> Floats:
         """What a range costs beside its items: shared calls, messages between stages, memory."""
         costs, count = self._costs, len(self._model.keys) + 1
-        room = costs.memory.limit_bytes - costs.memory.fixed_bytes
+        room = costs.memory.limit_bytes - costs.memory.fixed_bytes - self._passing_bytes
         found = np.zeros((len(blocks), count, count))
         for rank, rate in enumerate(blocks):
             weights: Weights = getattr(self._objectives[rank], name)
             sent = self._sends(rank, weights)
-            found[rank] = sent + rate.byte * (self.leaving_bytes(rank) - room)[None, :]
+            found[rank] = sent + rate.byte * (self.leaving_bytes(rank)[None, :] - room)
             found[rank] += rate.forward * costs.shared_s
         for items, elements in costs.tied:
             found -= self._twice(items, elements, root)
         return found
+
+    @cached_property
+    def _passing_bytes(self) -> Floats:
+        """For each range of items, what passes at least: an operator at work, a gradient sent."""
+        model, memory = self._model, self._costs.memory
+        working = [model.menus[key].operator_bytes for key in model.keys]
+        sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
+        if memory.is_alone:
+            sent = [0.0] * len(sent)
+        return _largest(working) + _largest(sent)
 
     def leaving_bytes(self, rank: int) -> Floats:
         """For each end of a rank's range, what its stages hold of what they have sent on."""
@@ -230,10 +275,20 @@ class Bounds:
         for items, elements in self._costs.tied:
             least -= self._twice(items, elements, root)
         room = self._costs.memory.limit_bytes - self._costs.memory.fixed_bytes
+        room = room - self._passing_bytes
         ends = np.arange(len(self._model.keys) + 1)
         allowed = lengths(len(self._model.keys), self._costs.config.shape)
         is_allowed = np.isin(ends[None, :] - ends[:, None], allowed)
-        return (least <= room) & is_allowed[None]
+        return (least <= room[None]) & is_allowed[None]
+
+
+def _largest(values: Sequence[float]) -> Floats:
+    """The largest value of every range of items."""
+    count = len(values) + 1
+    found = np.zeros((count, count))
+    for first in range(count - 1):
+        found[first, first + 1 :] = np.maximum.accumulate(values[first:])
+    return found
 
 
 def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:

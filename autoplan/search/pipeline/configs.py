@@ -140,13 +140,18 @@ def _schedules(
     if pins.schedule == "gpipe":
         offered.append(("gpipe", 1))
     if interleaves:
-        most = min(MOST_STAGES_PER_RANK, items // pp)
-        for stages in range(2, most + 1):
-            offered.append(("interleaved_1f1b", stages))
+        offered += _interleaved(pp, items)
     for schedule, stages in offered:
         wanted = pins.schedule in (None, schedule) and pins.stages_per_rank in (None, stages)
         if wanted and _runs(schedule, pp, stages, count):
             yield schedule, stages
+
+
+def _interleaved(pp: int, items: int) -> Iterator[tuple[ScheduleName, int]]:
+    """Numbers of stages among which a rank's items come out even."""
+    for stages in range(2, min(MOST_STAGES_PER_RANK, items // pp) + 1):
+        if (items // pp) % stages == 0 or -(-items // pp) % stages == 0:
+            yield "interleaved_1f1b", stages
 
 
 def _runs(schedule: ScheduleName, pp: int, stages: int, count: int) -> bool:

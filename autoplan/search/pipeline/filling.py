@@ -1,12 +1,16 @@
 """One rank's items with columns: the fastest that its memory holds, and what a byte is worth there.
 
 Columns come from menus, asked at the prices of memory that were tried; a rank takes from all that
-were found for any rank. Where a rank has several stages, its blocks have one column.
+were found for any rank. Where a rank has several stages, blocks at one place of them have one
+column (``objectives``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +18,7 @@ from autoplan.search.pipeline.bounds import Bounds, Model
 from autoplan.search.pipeline.family import Boundary
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
+from autoplan.search.pipeline.objectives import Row
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, value_of
 from cost_models.memory import STORED_BYTES
@@ -30,6 +35,13 @@ class Filling:
     price_s: float
 
 
+class _Slot(NamedTuple):
+    """Items of one region, and if a rank has several stages, at one place of them."""
+
+    key: str
+    place: int | None
+
+
 class Filler:
     """Fills the ranks of one configuration, whose items meet in given placements."""
 
@@ -39,6 +51,7 @@ class Filler:
         self._model = model
         self._bounds = bounds
         self._pricer = ItemPricer(costs=costs)
+        self._row = Row(is_block=costs.is_block, shape=costs.config.shape)
         self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
         self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
         self.add(0.0)
@@ -56,18 +69,26 @@ class Filler:
 
     def fill(self, rank: int, first: int, stop: int, tighter_bytes: float = 0.0) -> Filling:
         """The columns of a rank that has the items from ``first`` up to and without ``stop``."""
-        keys = self._model.keys[first:stop]
-        counts = {key: keys.count(key) for key in dict.fromkeys(keys)}
-        groups = [self._group(rank, key, count) for key, count in counts.items()]
+        slots = self._slots(rank, first, stop)
+        counts = Counter(slots)
+        groups = [self._group(rank, slot, count) for slot, count in counts.items()]
         limit_bytes = self._room(rank, first, stop) - tighter_bytes
         best, loose = fill(groups, limit_bytes), relaxed(groups, limit_bytes)
         if best is None:
             return Filling(columns=(), price_s=0.0)
         columns = self._dealt(counts, best)
         return Filling(
-            columns=tuple(columns[key].pop() for key in keys),
+            columns=tuple(columns[slot].pop() for slot in slots),
             price_s=loose.byte_price_s if loose else 0.0,
         )
+
+    def _slots(self, rank: int, first: int, stop: int) -> list[_Slot]:
+        """What each item of a rank has in common with those that may be filled together."""
+        keys = self._model.keys[first:stop]
+        if self.costs.config.stages_per_rank == 1:
+            return [_Slot(key, None) for key in keys]
+        places = self._row.places(rank, stop - first)
+        return [_Slot(key, place) for key, (_, place) in zip(keys, places, strict=True)]
 
     def _rates(self, rank: int, price_s: float, key: str) -> Rates:
         of_blocks = self._is_block[key]
@@ -76,11 +97,12 @@ class Filler:
             for name in ("share", "extra")
         )
 
-    def _group(self, rank: int, key: str, count: int) -> Group:
-        columns, memory = tuple(self._columns[key]), self.costs.memory
+    def _group(self, rank: int, slot: _Slot, count: int) -> Group:
+        key, memory = slot.key, self.costs.memory
+        columns = tuple(self._columns[key])
         held = self._bounds.held(rank, of_blocks=self._is_block[key])
         prices = self._bounds.prices(key, self._rates(rank, 0.0, key), self._pricer).prices
-        at_once = count if self.costs.config.stages_per_rank > 1 else 1
+        at_once = 1 if slot.place is None else count
         return Group(
             count=count // at_once,
             cost_s=at_once * np.array([value_of(column, prices) for column in columns]),
@@ -131,14 +153,14 @@ class Filler:
         )
         return longest * len(self._model.keys) / self.costs.memory.limit_bytes
 
-    def _dealt(self, counts: dict[str, int], mix: Mix) -> dict[str, list[Column]]:
-        """Columns of each region, that which keeps most last to be taken from the front."""
+    def _dealt(self, counts: Mapping[_Slot, int], mix: Mix) -> dict[_Slot, list[Column]]:
+        """Columns of the items of each slot, those that keep most first: they go to the end."""
         found = {}
-        for (key, total), of_column in zip(counts.items(), mix.counts, strict=True):
+        for (slot, total), of_column in zip(counts.items(), mix.counts, strict=True):
             taken = [
                 column
-                for column, count in zip(self._columns[key], of_column, strict=True)
+                for column, count in zip(self._columns[slot.key], of_column, strict=True)
                 for _ in range(count * total // sum(of_column))
             ]
-            found[key] = sorted(taken, key=lambda column: -column.kept_bytes)
+            found[slot] = sorted(taken, key=lambda column: -column.kept_bytes)
         return found

@@ -122,6 +122,19 @@ class ItemPricer:
             fixed=fixed,
         )
 
+    def least_head_s(self, elements: Elements, *, is_block: bool) -> float:
+        """What shows at least of a region's gather at the begin of a step."""
+        stage = self.costs.clock.stage
+        if not stage.gathers_per_step:
+            return 0.0
+        least = Unit(
+            trained_elements=elements.least_trained,
+            frozen_elements=elements.least_frozen,
+            count=1,
+        )
+        shown = 1 - self.costs.clock.overlap_efficiency if is_block else 1.0
+        return shown * self.costs.clock.messages.gather_s(least)
+
     def _shown_messages(self, rates: Rates, *, is_block: bool) -> _Shown:
         """How often messages count, and what is left of the seconds that they hide under."""
         stage, efficiency = self.costs.clock.stage, self.costs.clock.overlap_efficiency

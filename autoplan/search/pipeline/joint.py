@@ -1,8 +1,9 @@
 """The search over all configurations: the most promising first, until none can be better.
 
 Every configuration has a bound: first that of its compute alone, then, when that is the lowest of
-all, a quick one of its schedule. The configuration whose quick bound is lowest is solved, and the
-search ends when the lowest bound that is left is within the tolerance of the best plan.
+all, a quick one of its schedule, then that of its own search, which rises from round to round. The
+configuration whose bound is lowest goes on, until the lowest is within the tolerance of the best
+plan.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import rank_memory
 from autoplan.search.pipeline.family import Family, family
 from autoplan.search.pipeline.quick_bounds import QuickBounds
-from autoplan.search.pipeline.solve import ConfigSearch, Found, Solved
+from autoplan.search.pipeline.solve import TOLERANCE, ConfigSearch, Found
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
 from autoplan.trace.stack import Stack
 
-TOLERANCE = 1e-3
-"""How far from the best of all plans the search may end."""
+
+class _Stage(IntEnum):
+    """How a configuration's bound was found."""
+
+    BUSY = 0
+    QUICK = 1
+    ROUNDS = 2
+
 
 Progress = Callable[[int, int, float | None], None]
 
@@ -44,7 +52,7 @@ class JointSearch:
         self._stack = stack
         self._families: dict[tuple[int, int, Recompute], Family] = {}
         self._quick: dict[tuple[int, int, Recompute], QuickBounds] = {}
-        self._solved: dict[tuple[Config, Recompute], Solved] = {}
+        self._searches: dict[tuple[Config, Recompute], ConfigSearch] = {}
 
     def best_of(
         self,
@@ -55,43 +63,50 @@ class JointSearch:
         progress: Progress | None = None,
     ) -> Outcome:
         """The best plan of some configurations."""
+        offered = tuple(configs)
         waiting = [
-            (self._busy_s(config, recompute), number, False, config)
-            for number, config in enumerate(configs)
+            (self._busy_s(config, recompute), number, _Stage.BUSY)
+            for number, config in enumerate(offered)
         ]
-        total = len(waiting)
         heapq.heapify(waiting)
         best: Found | None = None
-        proven_s, solved = math.inf, 0
+        proven_s = math.inf
+        looked_at: set[int] = set()
         while waiting:
-            bound_s, number, is_quick, config = heapq.heappop(waiting)
+            bound_s, number, stage = heapq.heappop(waiting)
             best_s = best.step_s if best else math.inf
             if bound_s >= best_s * (1 - tolerance):
                 proven_s = min(proven_s, bound_s)
                 break
-            if not is_quick:
+            config = offered[number]
+            if stage is _Stage.BUSY:
                 quick_s = max(bound_s, self._quick_of(config, recompute).of(config))
-                heapq.heappush(waiting, (quick_s, number, True, config))
+                heapq.heappush(waiting, (quick_s, number, _Stage.QUICK))
                 continue
-            found = self.solved(config, recompute, below_s=best_s * (1 - tolerance))
-            solved += 1
-            proven_s = min(proven_s, max(bound_s, found.bound_s))
-            if found.best is not None and found.best.step_s < best_s:
-                best = found.best
+            search = self.search(config, recompute)
+            if not search.is_done:
+                search.advance()
+            looked_at.add(number)
+            if search.best is not None and search.best.step_s < best_s:
+                best = search.best
+            if search.is_done:
+                proven_s = min(proven_s, max(bound_s, search.bound_s))
+            else:
+                heapq.heappush(waiting, (max(bound_s, search.bound_s), number, _Stage.ROUNDS))
             if progress is not None:
-                progress(solved, total, best.step_s if best else None)
+                progress(len(looked_at), len(offered), best.step_s if best else None)
+        if best is not None:
+            best = self.search(best.config, recompute).finish()
         best_s = best.step_s if best else math.inf
-        return Outcome(best=best, bound_s=min(proven_s, best_s), solved=solved)
+        return Outcome(best=best, bound_s=min(proven_s, best_s), solved=len(looked_at))
 
-    def solved(self, config: Config, recompute: Recompute, *, below_s: float = math.inf) -> Solved:
-        """The best plan of one configuration; one of ``below_s`` or more may be left out."""
+    def search(self, config: Config, recompute: Recompute) -> ConfigSearch:
+        """The search of one configuration, as far as it has come."""
         key = config, recompute
-        known = self._solved.get(key)
-        if known is not None and (known.best is not None or known.bound_s >= below_s):
-            return known
-        search = ConfigSearch(self._pricing, self._family(config, recompute), config)
-        self._solved[key] = search.run(TOLERANCE / 2, below_s)
-        return self._solved[key]
+        if key not in self._searches:
+            family = self._family(config, recompute)
+            self._searches[key] = ConfigSearch(self._pricing, family, config)
+        return self._searches[key]
 
     def _busy_s(self, config: Config, recompute: Recompute) -> float:
         quick = self._quick_of(config, recompute)

@@ -4,8 +4,9 @@ The step takes at least ``sum over ranks of share + max over ranks of extra``, b
 times of a rank's stages; its ``share`` is what the path of every rank counts of it, its ``extra``
 what its own path counts beyond that. Where a rank has several stages, all ranks have as many items
 or one more, which are dealt to its stages in order, the first stages taking one more where they do
-not come out even (``dealt``), and its blocks run alike: their weights are those of its average
-block, and those of a part of the root are those of the stage that has it.
+not come out even (``dealt``). Blocks at one *place* (counted from the end of their stage) run alike
+in all its stages: their weights are those of the average stage. Those of a part of the root are
+those of the stage that has it.
 """
 
 from __future__ import annotations
@@ -90,21 +91,31 @@ class Row:
     shape: PipelineShape
 
     def mean(self, rank: int, values: Sequence[float], *, of_blocks: bool) -> float:
-        """No more than the mean, over the blocks of a rank or its parts of the root, of a value
-        that each of its stages has."""
+        """No more than the mean of a value of stages, over those that have a block at some place
+        of a rank, or a part of the root."""
         if len(values) == 1:
             return values[0]
         means = []
         for length in lengths(len(self.is_block), self.shape):
-            is_block = self._of_rank(rank, length)
-            stage_of = [k for k, size in enumerate(dealt(length, len(values))) for _ in range(size)]
-            counted = [
-                values[stage]
-                for stage, block in zip(stage_of, is_block, strict=True)
-                if block == of_blocks
-            ]
-            means.append(sum(counted) / len(counted) if counted else min(values))
-        return min(means)
+            by_place: dict[int, list[float]] = {}
+            for stage, place in self.places(rank, length):
+                if (place >= 0) == of_blocks:
+                    by_place.setdefault(place, []).append(values[stage])
+            means += [sum(found) / len(found) for found in by_place.values()]
+        return min(means, default=min(values))
+
+    def places(self, rank: int, length: int) -> list[tuple[int, int]]:
+        """For each item of a rank that has so many, its stage and its place; -1 in the root."""
+        is_block = self._of_rank(rank, length)
+        found: list[tuple[int, int]] = []
+        first = 0
+        for stage, size in enumerate(dealt(length, self.shape.stages_per_rank)):
+            place = sum(is_block[first : first + size])
+            for block in is_block[first : first + size]:
+                place -= block
+                found.append((stage, place if block else -1))
+            first += size
+        return found
 
     def _of_rank(self, rank: int, length: int) -> tuple[bool, ...]:
         """Which items of a rank are blocks; the root is at the begin and the end of the model."""

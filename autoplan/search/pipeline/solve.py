@@ -25,9 +25,12 @@ from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue,
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Column
 
+TOLERANCE = 1e-3
+"""How far from the best of all plans a search may end."""
+
 _MOST_ROUNDS = 6
-_PRICES_AT_ONCE = 3
-_SAME_PRICE = 0.02
+_PRICES_AT_ONCE = 4
+_SAME_PRICE = 0.05
 _MOST_REFILLS = 4
 _SAFETY = 1.05
 
@@ -54,16 +57,8 @@ class Found:
         return zip(content.columns, keys, strict=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Solved:
-    """The best plan that was found, if any fits, and what no plan can be faster than."""
-
-    best: Found | None
-    bound_s: float
-
-
 class ConfigSearch:
-    """The search of one configuration."""
+    """The search of one configuration, round by round."""
 
     def __init__(self, pricing: Pricing, family: Family, config: Config) -> None:
         self._pricing = pricing
@@ -72,48 +67,71 @@ class ConfigSearch:
         self._bound_s = 0.0
         self._best: Found | None = None
         self._tried: list[float] = []
+        self._prices = [0.0]
+        self._cuts: tuple[int, ...] | None = None
+        self._fillers: list[Filler] = []
+        self._rounds = 0
+        self._is_done = False
         self._costs = self._costs_at(family.boundary(ALL_SECONDS))
         model = Model(keys=family.keys, menus=family.free, elements=family.elements)
         self._bounds = Bounds(self._costs, model, objectives(config.shape))
 
-    def run(self, gap: float, below_s: float = math.inf) -> Solved:
-        """Searches until the plan is within ``gap`` of the bound, or the bound reaches ``below_s``.
+    @property
+    def best(self) -> Found | None:
+        """The fastest plan so far."""
+        return self._best
 
-        What is found does not depend on ``below_s`` where it is faster than that.
-        """
-        filler = self._filler(self._family.boundary(ALL_SECONDS))
-        cuts, fillers, prices = None, [filler], [0.0]
-        for _ in range(_MOST_ROUNDS):
-            cuts = self._cut(prices, below_s) or cuts
-            if cuts is None or self._bound_s >= below_s:
-                break
-            fillings = [self._fill(filler, cuts) for filler in fillers]
-            if self._is_close(gap):
-                break
-            prices = self._new_prices(filling.price_s for row in fillings for filling in row)
-            if not prices:
-                break
-            if len(fillers) == 1:
-                fillers += self._others(fillers[0].boundary, max(prices))
-            for filler in fillers:
-                for price_s in prices:
-                    filler.add(price_s)
-        best_s = self._best.step_s if self._best else math.inf
-        return Solved(best=self._best, bound_s=min(self._bound_s, best_s))
+    @property
+    def bound_s(self) -> float:
+        """No plan of the configuration is faster; infinite where none fits."""
+        return min(self._bound_s, self._best.step_s) if self._best else self._bound_s
+
+    @property
+    def is_done(self) -> bool:
+        """Whether another round would change nothing."""
+        return self._is_done
+
+    def advance(self) -> None:
+        """One more round: bounds at new prices of memory, new cuts, and a plan for them."""
+        if not self._fillers:
+            self._fillers = [self._filler(self._family.boundary(ALL_SECONDS))]
+        for filler in self._fillers:
+            for price_s in self._prices:
+                filler.add(price_s)
+        self._cuts = self._cut(self._prices) or self._cuts
+        self._rounds += 1
+        if self._cuts is None:
+            self._is_done = True
+            return
+        fillings = [self._fill(filler, self._cuts) for filler in self._fillers]
+        worth = [filling.price_s for row in fillings for filling in row]
+        self._prices = self._new_prices([*worth, *self._bounds.near(self._cuts)])
+        is_loose = max(worth) > 0 and bool(self._prices)
+        self._is_done = self._is_close() or not is_loose or self._rounds == _MOST_ROUNDS
+        if len(self._fillers) == 1 and not self._is_done:
+            self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
+
+    def finish(self) -> Found | None:
+        """The best plan after all rounds: the same whatever else is searched."""
+        while not self._is_done:
+            self.advance()
+        return self._best
 
     def _costs_at(self, boundary: Boundary) -> WholeCosts:
         return whole_costs(self._pricing, self._family, self._config, boundary)
 
-    def _cut(self, prices: Sequence[float], below_s: float) -> tuple[int, ...] | None:
+    def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
         for price_s in prices:
             self._bounds.add(price_s, ItemPricer(costs=self._costs))
         self._tried += prices
         tables = self._bounds.tables()
-        shortest = self._config.stages_per_rank
-        found = partition(tables.share, tables.extra, below=below_s, shortest=shortest)
-        self._bound_s = max(self._bound_s, found.value if found else below_s)
-        return found.cuts if found else None
+        found = partition(tables.share, tables.extra, shortest=self._config.stages_per_rank)
+        if found is None:
+            self._bound_s = math.inf
+            return None
+        self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
+        return found.cuts
 
     def _filler(self, boundary: Boundary) -> Filler:
         menus = {key: self._family.menus.fixed(key, boundary) for key in self._family.counts}
@@ -166,8 +184,8 @@ class ConfigSearch:
             )
         return value
 
-    def _is_close(self, gap: float) -> bool:
-        return self._best is not None and self._bound_s >= self._best.step_s * (1 - gap)
+    def _is_close(self) -> bool:
+        return self._best is not None and self._bound_s >= self._best.step_s * (1 - TOLERANCE / 2)
 
     def _new_prices(self, prices: Iterable[float]) -> list[float]:
         """Prices unlike those that were tried, the highest first; few."""
@@ -176,5 +194,5 @@ class ConfigSearch:
             known = (*self._tried, *found)
             if all(abs(price - other) > _SAME_PRICE * max(price, other) for other in known):
                 found.append(price)
-        step = max(1, len(found) // _PRICES_AT_ONCE)
-        return found[::step][:_PRICES_AT_ONCE]
+        step = max(1, len(found) / _PRICES_AT_ONCE)
+        return [found[int(number * step)] for number in range(min(len(found), _PRICES_AT_ONCE))]

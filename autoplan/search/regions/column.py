@@ -73,7 +73,10 @@ class Least:
 
 
 class Menu(Protocol):
-    """All ways to run a region."""
+    """All ways to run a region; ``operator_bytes`` of no column are less than the menu's."""
+
+    @property
+    def operator_bytes(self) -> float: ...
 
     def least(self, prices: Prices) -> Least:
         """The best way at some prices; always the same for the same prices."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -114,6 +115,13 @@ class RegionMenu:
         self.programs = tuple(
             Program(table.reduction.terms.restricted(at), table.ways.region.key)
             for table, at in zip(tables, self._taken, strict=True)
+        )
+
+    @cached_property
+    def operator_bytes(self) -> float:
+        """What the largest operator at work holds at least, whatever is chosen."""
+        return min(
+            max((min(row) for row in table.operator_bytes), default=0.0) for table in self.tables
         )
 
     def least(self, prices: Prices) -> Least:
