@@ -60,8 +60,8 @@ class Program:
 
     def __init__(self, terms: Terms, name: str) -> None:
         self._sizes = terms.sizes
-        open_terms = terms.restricted({n: 0 for n, size in enumerate(terms.sizes) if size == 1})
-        tables = _merged(open_terms)
+        one = {number: 0 for scope in terms.tables for number in scope if terms.sizes[number] == 1}
+        tables = _merged(terms.restricted(one) if one else terms)
         fixed = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
         self._fixed = fixed[0]
         elimination = Elimination(terms.sizes, tables)
@@ -171,22 +171,28 @@ class Program:
 
 def _merged(terms: Terms) -> dict[Scope, tuple[Amounts, Amounts]]:
     """Layers and bars by scope, tables within others added to the smallest of them."""
-    found: dict[Scope, tuple[Amounts, Amounts]] = {}
+    members: dict[Scope, list[Scope]] = {}
+    masks: list[tuple[int, int, Scope]] = []
     for scope in sorted(terms.tables, key=lambda scope: (-len(scope), scope)):
-        table = terms.tables[scope]
-        blocked = terms.blocked.get(scope)
-        if blocked is None and not table.any():
+        if scope not in terms.blocked and not terms.tables[scope].any():
             continue
-        barred = np.zeros(table.shape[1:])
-        if blocked is not None:
-            barred = np.where(blocked, math.inf, 0.0)
-        within = [other for other in found if scope and set(scope) <= set(other)]
-        if within:
-            smallest = min(within, key=lambda other: found[other][1].size)
-            shape = [terms.sizes[n] if n in scope else 1 for n in smallest]
-            layers, bars = found[smallest]
-            layers += table.reshape(len(AMOUNTS), *shape)
-            bars += barred.reshape(shape)
+        mask = sum(1 << number for number in scope)
+        within = [(size, other) for held, size, other in masks if mask & held == mask]
+        if within and scope:
+            members[min(within)[1]].append(scope)
         else:
-            found[scope] = table.copy(), barred
-    return found
+            members[scope] = [scope]
+            masks.append((mask, math.prod(terms.sizes[number] for number in scope), scope))
+    return {scope: _summed(terms, scope, parts) for scope, parts in members.items()}
+
+
+def _summed(terms: Terms, scope: Scope, parts: list[Scope]) -> tuple[Amounts, Amounts]:
+    layers, bars = terms.tables[scope], np.zeros([terms.sizes[number] for number in scope])
+    layers = layers.copy() if len(parts) > 1 else layers
+    for part in parts:
+        shape = [terms.sizes[number] if number in part else 1 for number in scope]
+        if part != scope:
+            layers += terms.tables[part].reshape(len(AMOUNTS), *shape)
+        if part in terms.blocked:
+            bars += np.where(terms.blocked[part], math.inf, 0.0).reshape(shape)
+    return layers, bars

@@ -133,14 +133,21 @@ class Terms:
         return found
 
     def restricted(self, taken: Mapping[int, int]) -> Terms:
-        """The same with some decisions taken: they go out of all scopes and have one choice."""
+        """The same with some decisions taken: they go out of all scopes and have one choice.
+
+        Tables that do not change are shared, so nothing may be added to either.
+        """
         sizes = tuple(1 if number in taken else size for number, size in enumerate(self.sizes))
         found = Terms(sizes)
-        for scope, table in self.tables.items():
-            at = tuple(taken.get(number, slice(None)) for number in scope)
+        for scope, whole in self.tables.items():
+            table, blocked = whole, self.blocked.get(scope)
             rest = tuple(number for number in scope if number not in taken)
-            found.add(rest)
-            found.tables[rest] += table[(slice(None), *at)]
-            if scope in self.blocked:
-                found.block(rest, np.asarray(self.blocked[scope][at]))
+            if len(rest) < len(scope):
+                at = tuple(taken.get(number, slice(None)) for number in scope)
+                table = whole[(slice(None), *at)]
+                blocked = None if blocked is None else np.asarray(blocked[at])
+            known = found.tables.get(rest)
+            found.tables[rest] = table if known is None else known + table
+            if blocked is not None:
+                found.blocked[rest] = blocked | found.blocked.get(rest, False)
         return found
