@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from autoplan.search.regions.program import Program
 from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import AMOUNTS, Amounts, Terms
-from autoplan.search.regions.ways import Ways
+from autoplan.search.regions.ways import Mode, Ways
 from autoplan.sharding.placement import local_fraction
 
 
@@ -128,13 +128,18 @@ class RegionMenu:
         """The best way at some prices; always the same for the same prices."""
         vector = np.array([getattr(prices, name, 0.0) for name in AMOUNTS])
         best: Least | None = None
-        for mode in range(len(self.programs)):
+        for mode in self._worth_asking(prices):
             column = self._column(mode, self.programs[mode].least(vector))
             value = value_of(column, prices)
             if best is None or value < best.value:
                 best = Least(value, column)
         assert best is not None
         return best
+
+    def _worth_asking(self, prices: Prices) -> Iterable[int]:
+        """The modes that can be best; where memory is free, nothing gains from running again."""
+        asked = range(len(self.tables))
+        return asked if prices.kept_bytes or self.tables[0].ways.mode is not Mode.NOTHING else [0]
 
     def _column(self, mode: int, found: tuple[int, ...]) -> Column:
         taken, table = self._taken[mode], self.tables[mode]
