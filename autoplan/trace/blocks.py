@@ -26,9 +26,6 @@ class _Span:
     start: int
     stop: int
 
-    def overlaps(self, other: _Span) -> bool:
-        return self.start < other.stop and other.start < self.stop
-
 
 def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
     """The blocks of a graph whose nodes are in final order and under final names."""
@@ -36,12 +33,15 @@ def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
     reader = _Reader(calls, {node.name: node for node in nodes}, output)
     alike = _alike(calls)
     chosen: dict[_Span, str] = {}
+    taken = bytearray(len(calls))
     for least in _GROUP_SIZES:
         for spans in alike:
-            free = [s for s in spans if not any(s.overlaps(taken) for taken in chosen)]
+            free = [span for span in spans if not any(taken[span.start : span.stop])]
             for group in reader.equal(free) if len(free) >= least else ():
                 if len(group) >= least:
                     chosen.update(dict.fromkeys(group, group[0].path))
+                    for span in group:
+                        taken[span.start : span.stop] = b"\1" * (span.stop - span.start)
     return tuple(
         reader.block(span, chosen[span]) for span in sorted(chosen, key=lambda span: span.start)
     )

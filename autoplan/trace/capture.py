@@ -202,9 +202,9 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGra
     regions = find_regions(graphs[0]), find_regions(graphs[1])
     runs = run_graph(graphs[0], regions[0], call), run_graph(graphs[1], regions[1], call)
     converter = Converter(graphs, batches, runs, traces[0].placeholders, regions[0])
-    converted = converter.nodes()
+    drafts = converter.drafts()
     loss = converter.output()
-    nodes, names = named(live(converted, loss))
+    nodes, names = named(live(drafts, loss))
     output = Ref(names[loss.node], loss.index)
     if not any(
         node.outputs[output.index].requires_grad for node in nodes if node.name == output.node

@@ -1,4 +1,4 @@
-"""From two exported graphs of one model, at two batches, to nodes of an ``OpGraph``.
+"""From two exported graphs of one model, at two batches, to drafts of the nodes of an ``OpGraph``.
 
 Blocks that stand for others are expanded here: their nodes are copies of the traced block's, with
 their own operands, module paths and kept tensors. Nodes keep their exported names; ``naming`` gives
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
 from torch import fx
 
 from autoplan.trace import batch_sizes
-from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, Ref, SavedTensor, TensorMeta, TorchValue
-from autoplan.trace.naming import rewired
+from autoplan.trace.drafts import Draft, Moved, operands_in
+from autoplan.trace.graph import DTYPE_BYTES, Arg, Ref, SavedTensor, TensorMeta, TorchValue
 from autoplan.trace.placeholders import Placeholder, own_path
 from autoplan.trace.refusals import refused, where_of
 from autoplan.trace.regions import Region, block_reads
@@ -58,10 +58,10 @@ class Converter:
         self.runs = runs
         self.placeholders = placeholders
         self.regions = regions
-        self.converted: dict[str, OpNode] = {}
+        self.converted: dict[str, Draft] = {}
         self.block_outputs: dict[Ref, Ref] = {}
 
-    def nodes(self) -> list[OpNode]:
+    def drafts(self) -> list[Draft]:
         """The nodes in the order of the graph, placeholders first."""
         for node, other in batch_sizes.paired(*self.graphs, self.batches):
             if node.op == "placeholder":
@@ -78,16 +78,16 @@ class Converter:
         last: Any = next(node for node in reversed(self.graphs[0].nodes) if node.op == "output")
         return self._ref(last.args[0][0])
 
-    def _add(self, node: OpNode) -> None:
+    def _add(self, node: Draft) -> None:
         self.converted[node.name] = node
 
     def _ref(self, node: fx.Node) -> Ref:
         ref = _ref_of(node)
         return self.block_outputs.get(ref, ref)
 
-    def _placeholder(self, node: fx.Node) -> OpNode:
+    def _placeholder(self, node: fx.Node) -> Draft:
         given = self.placeholders[node.name]
-        return OpNode(
+        return Draft(
             name=node.name,
             kind=given.kind,
             target=given.target,
@@ -96,26 +96,30 @@ class Converter:
             alias_of=(None,),
         )
 
-    def _call(self, node: fx.Node, other: fx.Node) -> OpNode:
+    def _call(self, node: fx.Node, other: fx.Node) -> Draft:
         run = self.runs[0][node.name]
-        args = zip(node.args, other.args, strict=True)
-        call = OpNode(
+        given = zip(node.args, other.args, strict=True)
+        args = tuple(self._argument(a, b, node) for a, b in given)
+        kwargs = tuple(
+            (key, self._argument(value, other.kwargs[key], node))
+            for key, value in node.kwargs.items()
+        )
+        operands = operands_in(args, kwargs)
+        return Draft(
             name=node.name,
             kind="call",
             target=str(node.target),
-            args=tuple(self._argument(a, b, node) for a, b in args),
-            kwargs=tuple(
-                (key, self._argument(value, other.kwargs[key], node))
-                for key, value in node.kwargs.items()
-            ),
+            args=args,
+            kwargs=kwargs,
             outputs=_metas(node, run),
+            alias_of=_aliased(operands, run),
             module=_module_path(node),
             flops=run.flops,
             backward_flops=run.backward_flops,
             saved=_saved(run, self.runs[1][other.name], self.batches, node),
             where=where_of(node),
+            operands=operands,
         )
-        return replace(call, alias_of=_aliased(call, run))
 
     def _argument(self, value: Any, other: Any, node: fx.Node) -> Arg:
         if isinstance(value, fx.Node):
@@ -134,7 +138,7 @@ class Converter:
             value if isinstance(value, (bool, float, str, type(None))) else _constant(value, node)
         )
 
-    def _block(self, stub: fx.Node, other: fx.Node) -> Iterator[OpNode]:
+    def _block(self, stub: fx.Node, other: fx.Node) -> Iterator[Draft]:
         if stub.args[0] != other.args[0]:
             raise CannotFoldError("", "the traces fold differently")
         region = self.regions[str(stub.args[0])]
@@ -156,22 +160,29 @@ class Converter:
         for index, result in enumerate(region.results):
             self.block_outputs[Ref(stub.name, index)] = moved(self._ref(result))
 
-    def _copy(self, node, stub, other, moved, paths) -> OpNode:
+    def _copy(
+        self, node: fx.Node, stub: fx.Node, other: fx.Node, moved: Moved, paths: tuple[str, str]
+    ) -> Draft:
         name = copy_name(node.name, stub)
-        run, run_other = self.runs[0][name], self.runs[1][f"{node.name}@{other.name}"]
+        first_run, run = self.runs[0][node.name], self.runs[0][name]
         origin = self.converted[node.name]
         first, here = paths
         below = origin.module == first or origin.module.startswith(f"{first}.")
-        return rewired(
-            origin,
-            name,
-            moved,
+        return Draft(
+            name=name,
+            kind=origin.kind,
+            target=origin.target,
+            args=origin.args,
+            kwargs=origin.kwargs,
+            outputs=origin.outputs if run.outputs is first_run.outputs else _metas(node, run),
+            alias_of=_aliased(origin.operands, run),
             module=here + origin.module[len(first) :] if below else origin.module,
-            outputs=_metas(node, run),
             flops=run.flops,
             backward_flops=run.backward_flops,
-            alias_of=tuple(ref and moved(ref) for ref in _aliased(origin, run)),
-            saved=_saved(run, run_other, self.batches, node),
+            saved=_saved(run, self.runs[1][copy_name(node.name, other)], self.batches, node),
+            where=origin.where,
+            operands=tuple(map(moved, origin.operands)),
+            moved=moved,
         )
 
 
@@ -186,6 +197,7 @@ def _constant(value: Any, node: fx.Node) -> TorchValue:
     return TorchValue(_KINDS[type(value)], name)
 
 
+@cache
 def _short(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
@@ -228,8 +240,7 @@ def _metas(node: fx.Node, run: NodeRun) -> tuple[TensorMeta, ...]:
     )
 
 
-def _aliased(call: OpNode, run: NodeRun) -> tuple[Ref | None, ...]:
-    operands = call.operands
+def _aliased(operands: tuple[Ref, ...], run: NodeRun) -> tuple[Ref | None, ...]:
     return tuple(None if position is None else operands[position] for position in run.alias_of)
 
 

@@ -129,7 +129,7 @@ class OpNode:
     operands: tuple[Ref, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        read = tuple(_refs((*self.args, *(value for _, value in self.kwargs))))
+        read = tuple(refs_of((*self.args, *(value for _, value in self.kwargs))))
         object.__setattr__(self, "operands", read)
 
 
@@ -229,12 +229,13 @@ class OpGraph:
         return any(self.meta(ref).batch_dims for ref in node.operands)
 
 
-def _refs(value: Arg) -> Iterator[Ref]:
+def refs_of(value: Arg) -> Iterator[Ref]:
+    """The tensors in an argument, in order."""
     if isinstance(value, Ref):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from _refs(item)
+            yield from refs_of(item)
 
 
 def _node_at(node: OpNode, reads_batch: bool, old: int, new: int) -> OpNode:

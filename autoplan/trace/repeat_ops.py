@@ -15,8 +15,12 @@ import torch
 from autoplan.trace.torch_private import has_side_effect
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
-_LIBRARY.define("block(str key, str path, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]")
-_LIBRARY.define("mark(str tag, Tensor[] first, Tensor[] second) -> ()")
+# Of operators whose operands may not change their strides, export notes these down.
+_TAGS = (torch.Tag.flexible_layout,)
+_LIBRARY.define(
+    "block(str key, str path, Tensor[] ins, Tensor[] stored, str outputs) -> Tensor[]", tags=_TAGS
+)
+_LIBRARY.define("mark(str tag, Tensor[] first, Tensor[] second) -> ()", tags=_TAGS)
 
 
 @torch.library.register_fake("autoplan::block", lib=_LIBRARY)

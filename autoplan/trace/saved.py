@@ -189,8 +189,11 @@ class _Run:
         inside = {node.name for node in region.nodes}
         entered = {storage_id(self.values[node]): local[node] for node in region.reads}
         for name in (node.name for node in region.nodes if node.name in self.runs):
-            kept = tuple(self._copied(self.packed[name], stub, inside, entered))
-            self.runs[copy_name(name, stub)] = replace(self.runs[name], kept=kept)
+            run = self.runs[name]
+            if self.packed[name]:
+                kept = tuple(self._copied(self.packed[name], stub, inside, entered))
+                run = replace(run, kept=kept)
+            self.runs[copy_name(name, stub)] = run
         for node in region.results:
             if node in local:
                 continue

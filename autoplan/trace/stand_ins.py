@@ -7,15 +7,18 @@ place in the autograd graph are the same.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from autoplan.trace.repeat_ops import BLOCK
 from autoplan.trace.torch_private import (
     current_tracer,
+    detached,
     proxies_paused,
-    track_tensor_tree,
+    track_tensor,
 )
 
 
@@ -38,15 +41,16 @@ class Results:
             for one, tensor in zip(made, tensors, strict=True)
         ]
 
-    def made(self) -> list[torch.Tensor] | None:
-        """New fake tensors; results of an operator, where they need gradients.
+    def made(self) -> list[tuple[torch.Tensor, Any]] | None:
+        """New fake tensors, results of an operator where they need gradients, and each detached.
 
         None where they could not be made like those of the block.
         """
         if not self._keep_strides:
             return None
         with proxies_paused():
-            return [template.clone() for template in self._templates]
+            new = [template.clone() for template in self._templates]
+            return [(tensor, detached(tensor)) for tensor in new]
 
 
 def stand_in(
@@ -68,6 +72,11 @@ def stand_in(
     unknown = any(isinstance(source, torch.Tensor) for group in sources for source in group)
     if made is None or unknown:
         return BLOCK(key, path, list(ins), list(stored), outputs)
-    node = tracer.create_proxy("call_function", BLOCK, (key, path, *sources, outputs), {})
-    track_tensor_tree(made, node, constant=None, tracer=tracer)
-    return made
+    nodes = [[proxy.node for proxy in group] for group in sources]
+    block = tracer.create_node("call_function", BLOCK, (key, path, *nodes, outputs), {})
+    block.meta["val"] = [value for _, value in made]
+    for index, (tensor, value) in enumerate(made):
+        item = tracer.create_node("call_function", operator.getitem, (block, index), {})
+        item.meta["val"] = value
+        track_tensor(tensor, tracer.proxy(item), constant=None, tracer=tracer)
+    return [tensor for tensor, _ in made]

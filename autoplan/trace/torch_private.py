@@ -17,7 +17,8 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import (
     disable_proxy_modes_tracing as proxies_paused,
 )
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor
+from torch.fx.experimental.proxy_tensor import snapshot_fake as detached
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
@@ -32,7 +33,8 @@ PRIVATE_NAMES = (
     "torch.fx._symbolic_trace._orig_module_getattr",
     "torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing",
     "torch.fx.experimental.proxy_tensor.get_proxy_mode",
-    "torch.fx.experimental.proxy_tensor.track_tensor_tree",
+    "torch.fx.experimental.proxy_tensor.snapshot_fake",
+    "torch.fx.experimental.proxy_tensor.track_tensor",
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode",
     "torch.fx.node.has_side_effect",
     "torch.ops.aten._scaled_dot_product_efficient_attention",
@@ -52,6 +54,7 @@ __all__ = [
     "OpOverload",
     "TreeSpec",
     "current_tracer",
+    "detached",
     "fake_like",
     "has_side_effect",
     "module_getattr",
@@ -60,7 +63,7 @@ __all__ = [
     "schema_arguments",
     "stack_traces",
     "storage_id",
-    "track_tensor_tree",
+    "track_tensor",
     "tree_flatten",
     "tree_leaves",
     "tree_unflatten",
