@@ -1,6 +1,7 @@
 """Columns of all items add up to what the plan of the whole model costs without a pipeline."""
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
@@ -123,6 +124,12 @@ def test_times_without_recomputation(graph: OpGraph) -> None:
         sent = total(menus, taken, "forward_messages_s")
         sent += total(menus, taken, "backward_messages_s")
         assert sent == pytest.approx(times.exposed_comm_s)
+        by_kind: dict[str, float] = defaultdict(float)
+        for key in menus.keys:
+            for kind, kind_s in menus.messages_s(key, taken[key]).items():
+                by_kind[f"{kind} tp"] += kind_s
+        over_tp = {name: kind_s for name, kind_s in times.comm_s.items() if name.endswith(" tp")}
+        assert dict(by_kind) == pytest.approx(over_tp)
 
 
 def page_error(pricing: Pricing) -> float:

@@ -60,21 +60,22 @@ class Source:
 
 def add_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
     """Adds the conversions of all activations that a region reads, and of what leaves it."""
-    for source, uses in _links(ways, costs):
+    for source, uses in links_of(ways, costs):
         if not source.is_weight:
             _Link(source, uses, costs.converter).add(terms)
 
 
 def add_weight_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
     """Adds the conversions of parameters, with the copies that stay."""
-    for source, uses in _links(ways, costs):
+    for source, uses in links_of(ways, costs):
         if source.is_weight:
             link = _Link(source, uses, costs.converter)
             link.add(terms)
             link.add_copies(terms, stay=ways.mode is not Mode.ALL)
 
 
-def _links(ways: Ways, costs: MicrobatchCosts) -> Iterator[tuple[Source, list[Use]]]:
+def links_of(ways: Ways, costs: MicrobatchCosts) -> Iterator[tuple[Source, list[Use]]]:
+    """Every tensor that is read in a placement of choice, with the readers that share copies."""
     for ref, uses in (*_uses(ways).items(), *_leaving(ways).items()):
         source = _source(ways, costs, ref)
         if source is not None:

@@ -17,6 +17,7 @@ from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.boundaries import boundaries_of, boundary_of, folded_ref
 from autoplan.search.regions.column import Column
 from autoplan.search.regions.menu import RegionMenu, Table, tables_of
+from autoplan.search.regions.messages import messages_of
 from autoplan.search.regions.region import key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
@@ -207,6 +208,11 @@ class RegionMenus:
         """What a column of a region's menu decides."""
         mode, *choices = column.choices
         return _decisions(self.tables(key)[mode].ways, choices)
+
+    def messages_s(self, key: str, column: Column) -> Mapping[str, float]:
+        """Seconds of a column's messages over ``tp`` for one microbatch, by collective."""
+        mode, *choices = column.choices
+        return messages_of(self.tables(key)[mode].ways, self.costs, choices)
 
 
 def region_menus(

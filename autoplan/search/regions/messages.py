@@ -1,0 +1,51 @@
+"""Which collectives a column sends over ``tp``: what its seconds of messages are made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from autoplan.search.operator_costs import MicrobatchCosts
+from autoplan.search.regions.conversion_terms import Source, Use, links_of
+from autoplan.search.regions.ways import Mode, Ways
+from autoplan.sharding.redistribute import Message
+from autoplan.sharding.strategies import Port
+
+
+def messages_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> Mapping[str, float]:
+    """Seconds of one microbatch's messages by collective, forward, backward and once again.
+
+    Args:
+        choices: of all decisions of the region.
+    """
+    found: dict[str, float] = defaultdict(float)
+
+    def send(sent: tuple[Message, ...], seconds: float) -> None:
+        for kind, _ in sent:
+            found[kind] += seconds / len(sent)
+
+    for source, uses in links_of(ways, costs):
+        placement = source.placements[choices[source.number]]
+        for port, readers in _by_port(uses, choices).items():
+            meta = source.meta
+            cost = costs.converter.cost(meta.nbytes, meta.requires_grad, placement, port)
+            send(cost.forward, cost.forward_s)
+            send(cost.backward, cost.backward_s)
+            if _is_sent_again(ways, source, readers, choices):
+                send(cost.forward, cost.forward_s)
+    return found
+
+
+def _by_port(uses: list[Use], choices: Sequence[int]) -> Mapping[Port, list[Use]]:
+    found: dict[Port, list[Use]] = {}
+    for use in uses:
+        port = use.ports[0] if use.number < 0 else use.ports[choices[use.number]]
+        found.setdefault(port, []).append(use)
+    return found
+
+
+def _is_sent_again(ways: Ways, source: Source, uses: list[Use], choices: Sequence[int]) -> bool:
+    """Whether the backward converts again; weights if no reader has kept the copy."""
+    if source.is_weight:
+        return ways.mode is Mode.ALL or all(use.again.at(choices) for use in uses)
+    return source.again.at(choices) and any(use.needed.at(choices) for use in uses)
