@@ -3,7 +3,8 @@
 The axes lie on the devices from the inside out: ``tp`` ranks are neighbours, then come those of one
 of ``pp`` and ``dp``, then those of the other (``outermost``). ``gpipe`` is no faster than ``1f1b``
 by the cost model and holds more, so it is tried only where it is pinned. In a pipeline, ZeRO 2 and
-3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise.
+3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise. Interleaving takes microbatches in
+whole rounds of all ranks, and as many items for each stage.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _schedules(
     offered: list[tuple[ScheduleName, int]] = [("1f1b", 1), ("zero_bubble", 1)]
     if pins.schedule == "gpipe":
         offered.append(("gpipe", 1))
-    if interleaves:
+    if interleaves and count % pp == 0:
         offered += _interleaved(pp, items)
     for schedule, stages in offered:
         wanted = pins.schedule in (None, schedule) and pins.stages_per_rank in (None, stages)

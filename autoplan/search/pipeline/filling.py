@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,10 @@ class Filler:
         self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
         self.add(0.0)
         self.add(self._dear())
+
+    def follow(self, pricer: ItemPricer) -> None:
+        """Judges messages from here on by another side of what shows of them."""
+        self._pricer = replace(pricer, costs=self.costs)
 
     def add(self, price_s: float) -> None:
         """Looks for columns at a price of memory, as the first, the middle and the last rank see

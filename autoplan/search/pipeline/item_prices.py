@@ -3,8 +3,8 @@
 An objective is linear in a rank's seconds. Memory enters by a price on bytes, messages over ``dp``
 by prices on elements: their seconds are concave in the elements of a unit, so the chord between the
 fewest and the most that a unit can have is never above them. What shows of messages beside compute
-is ``max((1 - e) messages, messages - e window)``, for which either side is a lower bound: the first
-where compute outlasts them (``hidden``), the second where they outlast compute.
+is ``max((1 - e) messages, messages - e window)``; any mean of both sides is a lower bound:
+the first where compute outlasts them (it *hides* them), the second where they outlast compute.
 """
 
 from __future__ import annotations
@@ -89,12 +89,13 @@ class ItemPricer:
     """Prices items of one configuration.
 
     Attributes:
-        hides_forward, hides_backward: which side bounds what shows under forward and backward.
+        hides_forward, hides_backward: the weight of the first side, from 0 to 1, in the bound of
+            what shows under forward and backward.
     """
 
     costs: WholeCosts
-    hides_forward: bool = True
-    hides_backward: bool = True
+    hides_forward: float = 1.0
+    hides_backward: float = 1.0
 
     def prices(self, rates: Rates, elements: Elements, *, is_block: bool) -> ItemPrices:
         """Prices of a region; ``is_block`` is false for a part of the root."""
@@ -137,21 +138,16 @@ class ItemPricer:
 
     def _shown_messages(self, rates: Rates, *, is_block: bool) -> _Shown:
         """How often messages count, and what is left of the seconds that they hide under."""
-        stage, efficiency = self.costs.clock.stage, self.costs.clock.overlap_efficiency
+        stage = self.costs.clock.stage
         again, scatters = stage.gathers_per_microbatch // 2, stage.reductions_per_microbatch
         under_forward = again * rates.forward + stage.gathers_per_step * rates.head
         under_backward = bool(again or scatters) * rates.backward_input
         under_backward += stage.reductions_per_step * rates.tail
-        hidden_forward, hidden_backward = efficiency * under_forward, efficiency * under_backward
         backward = min(rates.backward_input, rates.backward_weight)
-        if self.hides_forward or rates.forward < hidden_forward:
-            shown_forward, hidden_forward = 1 - efficiency, 0.0
-        else:
-            shown_forward = 1.0
-        if self.hides_backward or backward < hidden_backward:
-            shown_backward, hidden_backward = 1 - efficiency, 0.0
-        else:
-            shown_backward = 1.0
+        shown_forward, hidden_forward = self._sides(
+            self.hides_forward, rates.forward, under_forward
+        )
+        shown_backward, hidden_backward = self._sides(self.hides_backward, backward, under_backward)
         if not is_block:
             shown_forward = shown_backward = 1.0
         reductions = scatters * rates.backward_input + stage.reductions_per_step * rates.tail
@@ -162,6 +158,15 @@ class ItemPricer:
             gathers=under_forward * shown_forward + again * rates.backward_input * shown_backward,
             reductions=reductions * shown_backward,
         )
+
+    def _sides(self, hides: float, counted: float, under: float) -> tuple[float, float]:
+        """How much of messages shows, and of the seconds that they run under is hidden.
+
+        Seconds count so often, and messages run so often under them.
+        """
+        outlasts = min(1 - hides, counted / (self.costs.clock.overlap_efficiency * under or 1.0))
+        efficiency = self.costs.clock.overlap_efficiency
+        return 1 - efficiency * (1 - outlasts), efficiency * outlasts * under
 
     def _chord(self, elements: Elements, *, gathers: bool = False) -> _Chord:
         messages = self.costs.clock.messages

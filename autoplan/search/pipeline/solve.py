@@ -74,6 +74,7 @@ class ConfigSearch:
         self._is_done = False
         self._costs = self._costs_at(family.boundary(ALL_SECONDS))
         model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+        self._pricer = ItemPricer(costs=self._costs)
         self._bounds = Bounds(self._costs, model, objectives(config.shape))
 
     @property
@@ -96,6 +97,7 @@ class ConfigSearch:
         if not self._fillers:
             self._fillers = [self._filler(self._family.boundary(ALL_SECONDS))]
         for filler in self._fillers:
+            filler.follow(self._pricer)
             for price_s in self._prices:
                 filler.add(price_s)
         self._cuts = self._cut(self._prices) or self._cuts
@@ -105,11 +107,26 @@ class ConfigSearch:
             return
         fillings = [self._fill(filler, self._cuts) for filler in self._fillers]
         worth = [filling.price_s for row in fillings for filling in row]
-        self._prices = self._new_prices([*worth, *self._bounds.near(self._cuts)])
-        is_loose = max(worth) > 0 and bool(self._prices)
+        near = self._bounds.near(self._cuts) if max(worth) > 0 else []
+        self._prices = self._new_prices([*(price for price in worth if price > 0), *near])
+        if self._turns():
+            self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
+        is_loose = bool(self._prices)
         self._is_done = self._is_close() or not is_loose or self._rounds == _MOST_ROUNDS
         if len(self._fillers) == 1 and not self._is_done:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
+
+    def _turns(self) -> bool:
+        """Whether messages of the best plan outlast compute where that was not thought, or the
+        other way round; from here on it is."""
+        if self._best is None:
+            return False
+        clock, loads = self._costs.clock, self._best.value.loads
+        forward, backward = clock.hides(max(loads, key=lambda load: load.forward_s))
+        turned = ItemPricer(costs=self._costs, hides_forward=forward, hides_backward=backward)
+        changes = turned != self._pricer
+        self._pricer = turned
+        return changes
 
     def finish(self) -> Found | None:
         """The best plan after all rounds: the same whatever else is searched."""
@@ -123,7 +140,7 @@ class ConfigSearch:
     def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
         for price_s in prices:
-            self._bounds.add(price_s, ItemPricer(costs=self._costs))
+            self._bounds.add(price_s, self._pricer)
         self._tried += prices
         tables = self._bounds.tables()
         found = partition(tables.share, tables.extra, shortest=self._config.stages_per_rank)

@@ -18,6 +18,8 @@ from autoplan.search.pipeline.weight_messages import WeightMessages
 from cost_models.overlap import exposed_s
 from cost_models.zero import ZeroStage
 
+_NEAR = 0.05
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSeconds:
@@ -107,9 +109,31 @@ class StageClock:
             },
         )
 
+    def hides(self, load: Load) -> tuple[float, float]:
+        """Whether a stage's compute outlasts the messages under its forward and its backward: 1 if
+        it does, 0 if not, between where they take about as long."""
+        stage = self.stage
+        if not stage.shards_states:
+            return 1.0, 1.0
+        _, gather_s = self._both(load, self.messages.gather_s)
+        _, reduce_s = self._both(load, self.messages.reduce_s)
+        again = stage.gathers_per_microbatch // 2
+        scatters = max(stage.reductions_per_microbatch, stage.reductions_per_step)
+        return (
+            _share(gather_s, load.forward_window_s),
+            _share(again * gather_s + scatters * reduce_s, load.backward_window_s),
+        )
+
     def _both(self, load: Load, seconds_of: Callable[[Unit], float]) -> tuple[float, float]:
         """Seconds of the root's message, and of those of all blocks."""
         return seconds_of(load.root), sum(u.count * seconds_of(u) for u in load.blocks)
 
     def _shown(self, messages_s: float, window_s: float) -> float:
         return exposed_s(messages_s, window_s, self.overlap_efficiency)
+
+
+def _share(messages_s: float, window_s: float) -> float:
+    """1 where messages end well before the window, 0 well behind it, and straight between."""
+    if not window_s:
+        return 1.0 if not messages_s else 0.0
+    return min(1.0, max(0.0, (1 + _NEAR - messages_s / window_s) / (2 * _NEAR)))
