@@ -104,6 +104,7 @@ def plan(
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
     tell(_TRACING, f"tracing {job.model.name}")
     graph = _capture(case, job, batch_dims)
+    tell(_SEARCHING, "searching")
     return _search(graph, job, tell)
 
 

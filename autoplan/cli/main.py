@@ -30,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code; typer makes it 130 for Ctrl-C.
     """
     if arguments is None:
-        gc.set_threshold(*_GARBAGE_THRESHOLDS)
-        atexit.register(gc.freeze)
+        spare_collection()
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         return app(given or ["--help"], standalone_mode=False) or 0
@@ -47,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ERROR
     except OSError as error:
         return _fail(f"{error.filename or 'file system'}: {error.strerror}", ERROR)
+
+
+def spare_collection() -> None:
+    """Has the process, which plans and ends, look for garbage hardly ever."""
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    atexit.register(gc.freeze)
 
 
 def _fail(message: object, code: int) -> int:
