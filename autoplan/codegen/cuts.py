@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.needs import needed
-from autoplan.errors import PlanError
-from autoplan.plan import StagePlan
 from autoplan.sharding.placement import Partial, Placement, Replicate, grad_of
 from autoplan.sharding.redistribute import is_possible
+from autoplan.sharding.stages import stage_starts
 from autoplan.sharding.strategies import Port
 from autoplan.trace.graph import Ref
 from autoplan.trace.stack import Stack, stack_of
@@ -55,7 +54,7 @@ def cut_stages(choices: Choices) -> tuple[Cut, ...]:
         PlanError: when the plan's stages are no ranges of the model.
     """
     stack = stack_of(choices.graph)
-    starts = _starts(stack, choices.stages)
+    starts = stage_starts(stack, choices.stages)
     crossings = _crossings(choices, stack, starts)
     ends = [*starts[1:], len(stack.items)]
     return tuple(
@@ -70,30 +69,6 @@ def cut_stages(choices: Choices) -> tuple[Cut, ...]:
             starts, ends, [(), *crossings], [*crossings, ()], strict=True
         )
     )
-
-
-def _starts(stack: Stack, stages: Sequence[StagePlan]) -> list[int]:
-    """Number of the first item of every stage."""
-    if not stages:
-        return [0]
-    number = {item.name: index for index, item in enumerate(stack.items)}
-    for stage in stages:
-        if stage.first not in number:
-            raise PlanError(f"a stage begins at {stage.first!r}, which begins no part of the model")
-    starts = [number[stage.first] for stage in stages]
-    if starts[0] != 0 or starts != sorted(set(starts)):
-        raise PlanError(
-            "the stages do not cover the model in order: the first must begin at "
-            f"{stack.items[0].name!r}, and each behind the one before"
-        )
-    for stage, start, end in zip(stages, starts, [*starts[1:], len(stack.items)], strict=True):
-        blocks = tuple(item.name for item in stack.items[start:end] if item.kind)
-        if blocks != stage.blocks:
-            raise PlanError(
-                f"the stage that begins at {stage.first!r} has the blocks {', '.join(blocks)}, "
-                f"but the plan says {', '.join(stage.blocks)}; plan this model again"
-            )
-    return starts
 
 
 def _crossings(choices: Choices, stack: Stack, starts: list[int]) -> list[tuple[Crossing, ...]]:

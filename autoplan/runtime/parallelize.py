@@ -29,6 +29,7 @@ from autoplan.runtime.stages import (
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
 from autoplan.runtime.weights import WeightSource
+from autoplan.sharding.split_backward import split_obstacle
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import positional_names
 
@@ -52,7 +53,7 @@ def parallelize(
     """
     if plan.fingerprint != graph.fingerprint:
         raise PlanError("the plan was made for another model: plan this model anew")
-    _check_runnable(plan)
+    _check_runnable(graph, plan)
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, device)
     _check_same_plan(plan, mesh)
@@ -109,7 +110,7 @@ def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:
     )
 
 
-def _check_runnable(plan: Plan) -> None:
+def _check_runnable(graph: OpGraph, plan: Plan) -> None:
     if (plan.mesh.pp > 1) != bool(plan.stages):
         raise PlanError(
             f"the plan has pp = {plan.mesh.pp} and {len(plan.stages)} stages: give every rank of "
@@ -123,6 +124,13 @@ def _check_runnable(plan: Plan) -> None:
     )
     if reason is not None:
         raise PlanError(reason)
+    if plan.stages and shape_of(plan).splits_backward:
+        obstacle = split_obstacle(graph, plan.stages)
+        if obstacle is not None:
+            raise PlanError(
+                f"schedule {plan.schedule} splits the backward, which would lose gradients here "
+                f"({obstacle}): use 1f1b or interleaved_1f1b"
+            )
 
 
 def _compute_dtype(plan: Plan) -> torch.dtype | None:

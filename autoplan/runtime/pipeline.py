@@ -67,7 +67,7 @@ class Pipeline:
         loss_dtype: torch.dtype,
     ) -> None:
         self._numbers = [stage.index for stage in stages]
-        self._schedule = _Schedule([StaticStage(s, shape.stages, mesh) for s in stages], shape)
+        self._schedule = _Schedule([StaticStage(s, shape, mesh) for s in stages], shape)
         self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
 
     def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:

@@ -19,6 +19,7 @@ from torch.distributed.pipelining import PipelineStage
 from autoplan.codegen import Boundary
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage
+from cost_models.schedules import PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +33,31 @@ class Microbatch:
 class StaticStage(PipelineStage):
     """A stage that takes its own inputs from a microbatch, and sends contiguous tensors."""
 
-    def __init__(self, stage: LocalStage, stages: int, mesh: RankMesh) -> None:
+    def __init__(self, stage: LocalStage, shape: PipelineShape, mesh: RankMesh) -> None:
         super().__init__(
             stage.program,
             stage.index,
-            stages,
+            shape.stages,
             mesh.device,
             input_args=_metas(stage.emitted.receives),
             output_args=_metas(stage.emitted.sends),
             group=mesh.group("pp"),
         )
         self._local = stage
+        self._splits_backward = shape.splits_backward
 
     def forward_maybe_with_nosync(self, *args: Tensor, **kwargs: Any) -> Any:
         microbatch: Microbatch = kwargs["microbatch"]
         counts = microbatch.counts[self.stage_index]
-        sent = self._local.forward(args, microbatch.inputs, counts)
+        found = self._local.forward(args, microbatch.inputs, counts)
         if self.is_last:
-            return sent
-        return tuple(t.contiguous() for t in (sent if isinstance(sent, tuple) else (sent,)))
+            return self._apart(found)
+        sent = found if isinstance(found, tuple) else (found,)
+        return tuple(self._apart(tensor.contiguous()) for tensor in sent)
+
+    def _apart(self, tensor: Tensor) -> Tensor:
+        """Where torch splits the backward it detaches what a stage returns in place: a copy."""
+        return tensor.clone() if self._splits_backward else tensor
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)

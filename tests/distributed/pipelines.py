@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
 
 from autoplan.plan import Plan
 from autoplan.runtime.module import ParallelModule
@@ -25,6 +26,7 @@ from tests.distributed.greedy import greedy_regions
 from tests.distributed.harness import run_ranks
 from tests.distributed.plans import make_plan
 from tests.distributed.training import (
+    Batches,
     check_stages_equal,
     make_optimizer,
     train_alone,
@@ -88,10 +90,21 @@ def parallel(cell: Cell) -> ParallelModule:
 def run_cell(cell: Cell) -> None:
     """Trains on this rank and alone."""
     pm, model = parallel(cell), make_model(cell.model, cell.dtype)
-    batches = make_batches(cell.model, cell.dtype)
-    got = train_parallel(pm, batches, make_optimizer(cell.optimizer, pm.parameters()))
-    expected = train_alone(model, batches, make_optimizer(cell.optimizer, model.parameters()))
-    check_stages_equal(got, expected, lowest_dtype(graph_of(cell.model, cell.dtype)))
+    lowest = lowest_dtype(graph_of(cell.model, cell.dtype))
+    compare(pm, model, make_batches(cell.model, cell.dtype), cell.optimizer, lowest)
+
+
+def compare(
+    pm: ParallelModule, model: nn.Module, batches: Batches, optimizer: str, lowest: torch.dtype
+) -> None:
+    """Trains a model in parallel and on one device, and checks what this rank's stages hold.
+
+    Args:
+        lowest: the lowest precision in which anything is computed.
+    """
+    got = train_parallel(pm, batches, make_optimizer(optimizer, pm.parameters()))
+    expected = train_alone(model, batches, make_optimizer(optimizer, model.parameters()))
+    check_stages_equal(got, expected, lowest)
 
 
 def run_cells(rank: int, cells: Sequence[Cell]) -> dict[Cell, str]:

@@ -24,7 +24,9 @@ from tests.distributed.training import (
 )
 
 FOUR = (0, 1, 2, 3)
-TIED = Cell(model="gpt tied", dp=2, zero=1, firsts=FOUR, schedule="interleaved_1f1b")
+TIED = Cell(
+    model="gpt tied", dp=2, zero=1, firsts=FOUR, schedule="interleaved_1f1b", outermost="dp"
+)
 FLAT = Case("gpt tied", (2, 2), 1, False, torch.float64, 1, "adamw")
 BATCHES = make_batches(TIED.model, TIED.dtype)
 
@@ -63,7 +65,7 @@ def test_checkpoints_go_from_any_plan_to_any_plan(tmp_path):
     ways = [
         (TIED, [one, FLAT, zbv, replace(TIED, firsts=(0, 3), schedule="1f1b", dp=1, zero=0)]),
         (zbv, [TIED]),
-        (one, [replace(TIED, outermost="dp")]),
+        (one, [replace(TIED, outermost="pp")]),
     ]
     for index, (writer, readers) in enumerate(ways):
         path = tmp_path / str(index)
@@ -114,11 +116,12 @@ def refuse(rank: int) -> None:
     plan = pipeline_plan(graph, cell)
     again = tuple(replace(r, recomputed=r.blocks) for r in plan.regions)
     alone = tuple(replace(r, recomputed_operators=tuple(r.operators)) for r in plan.regions)
+    backwards = tuple(replace(s, rank=1 - s.rank) for s in plan.stages[::-1])
     for wrong, message in (
         (replace(plan, schedule="zero_bubble", regions=again), "splits the backward"),
         (replace(plan, schedule="none"), "the plan's pipeline cannot run: no schedule 'none'"),
         (replace(plan, schedule="dualpipe"), "schedule dualpipe cannot be run"),
-        (replace(plan, stages=plan.stages[::-1]), "do not cover the model in order"),
+        (replace(plan, stages=backwards), "do not cover the model in order"),
         (replace(plan, stages=()), "pp = 2 and 0 stages"),
         (replace(plan, replicas=2), "replicas = 2 cannot be run yet"),
         (replace(plan, regions=alone), "cannot be run yet: recompute whole blocks"),
