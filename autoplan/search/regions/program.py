@@ -3,13 +3,13 @@
 Bucket elimination (``elimination``) with everything that does not depend on prices done once: the
 order, where each table goes, and how it lies beside the others. Axes of all tables go in the order
 of elimination, so that each step minimises over its first axis (which is fast), and what it leaves
-fits into the next table without turning.
+fits into the next table without turning. Where parts of tables lie in memory is settled once, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +19,8 @@ from autoplan.errors import PlanError
 from autoplan.search.elimination import LARGEST_TABLE, Elimination, Scope
 from autoplan.search.regions.terms import AMOUNTS, Amounts, Terms
 
-_Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One table or message in a step: where it comes from, and its shape among the axes."""
-
-    start: int
-    stop: int
-    shape: _Shape
+_Floats = npt.NDArray[np.float64]
+_Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +29,33 @@ class _Step:
 
     Attributes:
         number: the decision.
-        tables: parts of the flat costs.
-        messages: earlier steps (``start``) whose results come in.
+        parts: tables that involve it and results of earlier steps, which are written in place.
+        left: where the least costs over the other decisions are written.
         rest: the other decisions of the table, in the order of its axes.
     """
 
     number: int
-    tables: tuple[_Part, ...]
-    messages: tuple[_Part, ...]
-    rest: tuple[int, ...]
+    parts: tuple[_Floats, ...]
+    left: _Floats
+    rest: _Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The least cost at some prices, and what it takes to find the choices that have it."""
+
+    value: float
+    _steps: tuple[_Step, ...]
+    _costs: list[_Floats]
+    _count: int
+
+    def choices(self) -> tuple[int, ...]:
+        """The choices with the least cost; of equals, always the same."""
+        choices = [0] * self._count
+        for step, total in zip(reversed(self._steps), reversed(self._costs), strict=True):
+            at = (slice(None), *(choices[number] for number in step.rest))
+            choices[step.number] = int(total[at].argmin())
+        return tuple(choices)
 
 
 class Program:
@@ -73,100 +83,103 @@ class Program:
         involved = {number for scope in tables for number in scope}
         self._order = tuple(number for number in elimination.order if number in involved)
         self._place = {number: turn for turn, number in enumerate(self._order)}
-        self._scopes = [self._axes(scope) for scope in tables]
-        self._offsets: list[int] = []
-        self._matrix, self._blocked = self._flattened(tables)
-        self._steps = self._planned()
+        axes = [self._axes(scope) for scope in tables]
+        self._matrix, self._blocked = self._flattened(tables, axes)
+        self._flat = np.zeros(self._blocked.size)
+        self._offsets = self._starts(axes)
+        self._strides = self._index_strides(axes)
+        self._steps = self._planned(axes)
 
     @property
     def largest_table(self) -> int:
         """Entries of the largest table of any step."""
-        return max(
-            (math.prod(self._sizes[n] for n in (step.number, *step.rest)) for step in self._steps),
-            default=1,
-        )
+        return max((self._sizes[s.number] * s.left.size for s in self._steps), default=1)
 
-    def least(self, prices: Amounts) -> tuple[int, ...]:
-        """The choices with the least cost; of equals, always the same.
+    def priced(self, prices: Amounts) -> Priced:
+        """The least cost of all assignments.
 
         Args:
             prices: of each of ``AMOUNTS``.
         """
-        flat = prices @ self._matrix + self._blocked
-        costs: list[npt.NDArray[np.float64]] = []
-        found: list[npt.NDArray[np.float64]] = []
+        np.dot(prices, self._matrix, out=self._flat)
+        self._flat += self._blocked
+        costs: list[_Floats] = []
+        value = float(prices @ self._fixed)
         for step in self._steps:
-            parts = [flat[p.start : p.stop].reshape(p.shape) for p in step.tables]
-            parts += [found[p.start].reshape(p.shape) for p in step.messages]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
+            total = sum(step.parts[1:], step.parts[0])
             costs.append(total)
-            found.append(np.minimum.reduce(total, 0))
-        choices = [0] * len(self._sizes)
-        for step, total in zip(reversed(self._steps), reversed(costs), strict=True):
-            at = (slice(None), *(choices[number] for number in step.rest))
-            choices[step.number] = int(total[at].argmin())
-        return tuple(choices)
+            np.minimum.reduce(total, 0, out=step.left)
+            if not step.rest:
+                value += float(step.left)
+        return Priced(value, self._steps, costs, len(self._sizes))
+
+    def least(self, prices: Amounts) -> tuple[int, ...]:
+        """The choices with the least cost."""
+        return self.priced(prices).choices()
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
-        at = []
-        for axes, offset in zip(self._scopes, self._offsets, strict=True):
-            index = 0
-            for number in axes:
-                index = index * self._sizes[number] + choices[number]
-            at.append(offset + index)
+        at = self._offsets + self._strides @ np.array(choices, dtype=np.intp)
         total = self._fixed + self._matrix[:, at].sum(1)
         return total + math.inf if np.isinf(self._blocked[at]).any() else total
 
-    def _axes(self, scope: Scope) -> tuple[int, ...]:
+    def _axes(self, scope: Iterable[int]) -> _Axes:
         return tuple(sorted(scope, key=lambda number: self._place[number]))
 
     def _flattened(
-        self, tables: Mapping[Scope, tuple[Amounts, Amounts]]
+        self, tables: Mapping[Scope, tuple[Amounts, Amounts]], axes: list[_Axes]
     ) -> tuple[Amounts, Amounts]:
-        layers, blocked, stop = [np.zeros((len(AMOUNTS), 0))], [np.zeros(0)], 0
-        for axes, (scope, (table, barred)) in zip(self._scopes, tables.items(), strict=True):
-            turned = [scope.index(number) for number in axes]
-            self._offsets.append(stop)
-            layers.append(
-                table.transpose(0, *(axis + 1 for axis in turned)).reshape(len(AMOUNTS), -1)
-            )
+        layers, blocked = [np.zeros((len(AMOUNTS), 0))], [np.zeros(0)]
+        for order, (scope, (table, barred)) in zip(axes, tables.items(), strict=True):
+            turned = [scope.index(number) for number in order]
+            turned_table = table.transpose(0, *(axis + 1 for axis in turned))
+            layers.append(turned_table.reshape(len(AMOUNTS), -1))
             blocked.append(barred.transpose(turned).reshape(-1))
-            stop += blocked[-1].size
         return np.concatenate(layers, 1), np.concatenate(blocked)
 
-    def _planned(self) -> tuple[_Step, ...]:
+    def _entries(self, axes: _Axes) -> int:
+        return math.prod(self._sizes[number] for number in axes)
+
+    def _starts(self, axes: list[_Axes]) -> npt.NDArray[np.intp]:
+        """Where each table begins among the flat costs."""
+        return np.cumsum([0, *map(self._entries, axes)], dtype=np.intp)[:-1]
+
+    def _index_strides(self, axes: list[_Axes]) -> npt.NDArray[np.intp]:
+        """By table and decision, how far one choice lies from the next."""
+        strides = np.zeros((len(axes), len(self._sizes)), dtype=np.intp)
+        for row, order in enumerate(axes):
+            stride = 1
+            for number in reversed(order):
+                strides[row, number] = stride
+                stride *= self._sizes[number]
+        return strides
+
+    def _planned(self, axes: list[_Axes]) -> tuple[_Step, ...]:
         """Every decision with the tables that involve it when it goes."""
-        waiting: list[list[tuple[tuple[int, ...], int, int]]] = [[] for _ in self._order]
-        came: list[list[tuple[tuple[int, ...], int]]] = [[] for _ in self._order]
-        for axes, offset in zip(self._scopes, self._offsets, strict=True):
-            entries = math.prod(self._sizes[number] for number in axes)
-            waiting[self._place[axes[0]]].append((axes, offset, offset + entries))
+        waiting: list[list[tuple[_Axes, _Floats]]] = [[] for _ in self._order]
+        for order, start in zip(axes, self._offsets, strict=True):
+            part = self._flat[start : start + self._entries(order)]
+            waiting[self._place[order[0]]].append((order, part))
         steps = []
         for turn, number in enumerate(self._order):
-            involved = [axes for axes, *_ in waiting[turn]] + [axes for axes, _ in came[turn]]
-            axes = self._axes(tuple({number}.union(*involved)))
+            involved = self._axes({number}.union(*(order for order, _ in waiting[turn])))
+            rest = involved[1:]
+            left = np.zeros([self._sizes[other] for other in rest])
+            parts = sorted(waiting[turn], key=lambda part: part[1].size)
             steps.append(
                 _Step(
                     number=number,
-                    tables=tuple(
-                        _Part(start, stop, self._shape(part, axes))
-                        for part, start, stop in waiting[turn]
+                    parts=tuple(
+                        part.reshape([self._sizes[n] if n in order else 1 for n in involved])
+                        for order, part in parts
                     ),
-                    messages=tuple(
-                        _Part(step, step, self._shape(part, axes)) for part, step in came[turn]
-                    ),
-                    rest=axes[1:],
+                    left=left,
+                    rest=rest,
                 )
             )
-            if axes[1:]:
-                came[self._place[axes[1]]].append((axes[1:], turn))
+            if rest:
+                waiting[self._place[rest[0]]].append((rest, left))
         return tuple(steps)
-
-    def _shape(self, part: tuple[int, ...], axes: tuple[int, ...]) -> _Shape:
-        return tuple(self._sizes[number] if number in part else 1 for number in axes)
 
 
 def _merged(terms: Terms) -> dict[Scope, tuple[Amounts, Amounts]]:
