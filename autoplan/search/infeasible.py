@@ -17,10 +17,14 @@ from autoplan.search.problem import PAGE_BYTES
 
 _GIB = 2**30
 _CANDIDATES_TRIED = 4
+_FREED = (
+    "recompute", "zero", "replicas", "microbatch", "schedule", "stages_per_rank", "outermost",
+    "tp", "pp", "dp",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Change:
+class Change:
     """Another job that may fit, and how to say so."""
 
     job: Job
@@ -35,7 +39,7 @@ def explain(pricing: Pricing, mixing: tuple[str, ...]) -> InfeasibleError:
     memory = memory_of_plan(pricing, least)
     over = (least.memory_pages - pricing.limit_pages) * PAGE_BYTES
     name, largest = largest_category(memory)
-    cure = next((c.words for c in _changes(pricing, mixing) if _fits(pricing, c.job, mixing)), None)
+    cure = next((c.words for c in changes(pricing, mixing) if _fits(pricing, c.job, mixing)), None)
     advice = cure or "none of the usual changes helps: use devices with more memory"
     return InfeasibleError(
         f"no plan fits: the smallest needs {memory.total / _GIB:.1f} GiB on each GPU, "
@@ -75,27 +79,27 @@ def _fits(pricing: Pricing, job: Job, mixing: tuple[str, ...]) -> bool:
     return any(search.fits(found) for found in _smallest_plans(search, possible))
 
 
-def _changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[_Change]:
+def changes(pricing: Pricing, mixing: tuple[str, ...]) -> Iterator[Change]:
     """Changes from the nearest to the farthest: pins first, then more nodes, then less work."""
     job = pricing.job
     if job.memory_limit_bytes is not None:
         whole = replace(job, memory_limit_bytes=None)
-        yield _Change(job=whole, words="without the memory limit it fits")
+        yield Change(job=whole, words="without the memory limit it fits")
     if job.placements:
-        yield _Change(job=replace(job, placements=()), words="without the placements it fits")
-    for name in ("recompute", "zero", "microbatch", "tp", "dp"):
+        yield Change(job=replace(job, placements=()), words="without the placements it fits")
+    for name in _FREED:
         value = getattr(job.pins, name)
         if value is not None:
             freed = replace(job, pins=replace(job.pins, **{name: None}))
-            yield _Change(job=freed, words=f"without the pin {name}={value} it fits")
+            yield Change(job=freed, words=f"without the pin {name}={value} it fits")
     nodes = 2 * job.nodes
     while nodes <= pricing.cluster.max_nodes and job.pins.tp is None and job.pins.dp is None:
         more = replace(job, nodes=nodes)
-        yield _Change(job=more, words=f"it fits on {nodes} nodes ({more.world_size} GPUs)")
+        yield Change(job=more, words=f"it fits on {nodes} nodes ({more.world_size} GPUs)")
         nodes *= 2
     batch = job.global_batch // 2 if mixing else 0
     while batch:
-        yield _Change(
+        yield Change(
             job=replace(job, global_batch=batch), words=f"it fits with a global batch of {batch}"
         )
         batch //= 2

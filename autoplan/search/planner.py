@@ -13,6 +13,7 @@ from autoplan.search.candidates import admissible_tp, enumerate_candidates
 from autoplan.search.estimate import estimate_of
 from autoplan.search.found import Found
 from autoplan.search.infeasible import explain
+from autoplan.search.pipeline.planner import plan_jointly
 from autoplan.search.pricing import Pricing
 from autoplan.search.recipes import best_of, standard_recipes
 from autoplan.search.rivals import alternative
@@ -56,6 +57,8 @@ def plan_priced(
     Without alternatives, the plan is the same and is found sooner.
     """
     graph, job = pricing.graph, pricing.job
+    if job.planned_only:
+        return plan_jointly(pricing, progress, with_alternatives=with_alternatives)
     mixing = batch_layout(graph).mixing
     candidates = enumerate_candidates(
         graph,

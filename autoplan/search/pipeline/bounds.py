@@ -213,7 +213,8 @@ class Bounds:
     def _passing_bytes(self) -> Floats:
         """For each range of items, what passes at least: an operator at work, a gradient sent."""
         model, memory = self._model, self._costs.memory
-        working = [model.menus[key].operator_bytes for key in model.keys]
+        least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
+        working = [least[key] for key in model.keys]
         sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
         if memory.is_alone:
             sent = [0.0] * len(sent)

@@ -3,8 +3,8 @@
 The axes lie on the devices from the inside out: ``tp`` ranks are neighbours, then come those of one
 of ``pp`` and ``dp``, then those of the other (``outermost``). ``gpipe`` is no faster than ``1f1b``
 by the cost model and holds more, so it is tried only where it is pinned. In a pipeline, ZeRO 2 and
-3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise. Interleaving takes microbatches in
-whole rounds of all ranks, and as many items for each stage.
+3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise. Interleaving takes microbatches
+in whole rounds of all ranks, and as many items for each stage.
 """
 
 from __future__ import annotations

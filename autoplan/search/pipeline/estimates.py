@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 from autoplan.plan import Estimate, StageEstimate
 from autoplan.search.estimate import model_flops, peak_flops_per_s_of
@@ -90,16 +90,14 @@ class _Parts:
 
     def messages_s(self) -> dict[str, float]:
         """Seconds of all messages in a step, hidden ones included, by collective and axis."""
-        found, counted = self._found, Counter[str]()
+        found, counted = self._found, defaultdict[str, float](float)
         for stage in self._stages:
             for kind, seconds in found.value.seconds[stage].messages_s.items():
                 counted[f"{kind} dp"] += seconds
             for column, key in found.columns(stage):
                 for kind, seconds in found.family.menus.messages_s(key, column).items():
                     counted[f"{kind} tp"] += found.config.num_microbatches * seconds
-        sends = self._sends_s()
-        if sends:
-            counted["send_recv pp"] = sends
+        counted["send_recv pp"] = self._sends_s()
         return {name: seconds for name, seconds in sorted(counted.items()) if seconds > 0}
 
     def _sends_s(self) -> float:

@@ -44,6 +44,10 @@ class Family:
         """Menus whose boundaries are free: for bounds."""
         return {key: self.menus.free(key) for key in self.counts}
 
+    def fixed(self, boundary: Boundary) -> Mapping[str, Menu]:
+        """Menus of items that meet in given placements: for plans."""
+        return {key: self.menus.fixed(key, boundary) for key in self.counts}
+
     @cached_property
     def elements(self) -> Mapping[str, Elements]:
         """Parameters of each region."""
@@ -91,8 +95,8 @@ class Family:
 
     def _value(self, boundary: Boundary, prices: Prices) -> float:
         return sum(
-            count * self.menus.fixed(key, boundary).least(prices).value
-            for key, count in self.counts.items()
+            self.counts[key] * menu.least(prices).value
+            for key, menu in self.fixed(boundary).items()
         )
 
 

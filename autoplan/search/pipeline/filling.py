@@ -86,6 +86,20 @@ class Filler:
             price_s=loose.byte_price_s if loose else 0.0,
         )
 
+    def leanest(self, first: int, stop: int) -> tuple[Column, ...]:
+        """The columns that take least memory of those known, for the items of a rank."""
+        memory, found = self.costs.memory, {}
+        for key in dict.fromkeys(self._model.keys[first:stop]):
+            found[key] = min(
+                self._columns[key],
+                key=lambda column: (
+                    column.kept_bytes
+                    + memory.held_per_trained * column.trained_elements
+                    + memory.held_per_frozen * column.frozen_elements
+                ),
+            )
+        return tuple(found[key] for key in self._model.keys[first:stop])
+
     def _slots(self, rank: int, first: int, stop: int) -> list[_Slot]:
         """What each item of a rank has in common with those that may be filled together."""
         keys = self._model.keys[first:stop]

@@ -13,9 +13,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from autoplan.search.pipeline.configs import Config
-from autoplan.search.pipeline.costs import rank_memory
+from autoplan.search.pipeline.costs import rank_memory, whole_costs
 from autoplan.search.pipeline.family import Family, family
 from autoplan.search.pipeline.quick_bounds import QuickBounds
 from autoplan.search.pipeline.solve import TOLERANCE, ConfigSearch, Found
@@ -105,7 +106,8 @@ class JointSearch:
         key = config, recompute
         if key not in self._searches:
             family = self._family(config, recompute)
-            self._searches[key] = ConfigSearch(self._pricing, family, config)
+            costs_at = partial(whole_costs, self._pricing, family, config)
+            self._searches[key] = ConfigSearch(family, config, costs_at)
         return self._searches[key]
 
     def _busy_s(self, config: Config, recompute: Recompute) -> float:

@@ -11,15 +11,15 @@ from autoplan.job import Pins
 from autoplan.plan import Plan, SearchRecord
 from autoplan.search.candidates import admissible_tp
 from autoplan.search.pins import check_pins
-from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK, Config, configs
+from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
 from autoplan.search.pipeline.joint import JointSearch
+from autoplan.search.pipeline.offered import offered_configs
 from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
-from autoplan.sharding.batch import batch_layout
-from autoplan.trace.stack import Stack, stack_of
+from autoplan.trace.stack import stack_of
 
 Progress = Callable[[float, str], None]
 
@@ -50,11 +50,11 @@ def plan_jointly(
     degrees = admissible_tp(pricing.graph, job, pricing.strategies_of, pricing.overrides)
     offered = offered_configs(pricing, stack, degrees)
     if not offered:
-        raise PlanError(no_configuration(pricing, stack, degrees))
+        raise no_configuration(pricing, stack, degrees)
     search = JointSearch(pricing, stack)
     outcome = search.best_of(offered, recompute, progress=_told(progress))
     if outcome.best is None:
-        raise does_not_fit(pricing, search, offered, recompute)
+        raise does_not_fit(pricing, stack, offered, recompute)
     rivals = Rivals(pricing, stack, search, offered, degrees, recompute)
     best, standard = rivals.best_with_recipes(outcome.best)
     bound_s = min(outcome.bound_s, best.step_s)
@@ -70,26 +70,6 @@ def plan_jointly(
     if not with_alternatives:
         return plan
     return replace(plan, alternatives=tuple(rivals.alternatives(best, standard)))
-
-
-def offered_configs(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Config, ...]:
-    """All configurations that the job allows."""
-    return tuple(
-        configs(
-            pricing.job,
-            degrees,
-            len(stack.items),
-            mixes_batch=bool(batch_layout(pricing.graph).mixing),
-            interleaves=_is_uniform(stack),
-        )
-    )
-
-
-def _is_uniform(stack: Stack) -> bool:
-    """Whether blocks of one kind follow each other, parts of the root before and behind alone."""
-    kinds = [item.kind for item in stack.items]
-    blocks = [number for number, kind in enumerate(kinds) if kind]
-    return len(set(kinds) - {""}) == 1 and blocks[-1] - blocks[0] == len(blocks) - 1
 
 
 def _recompute(pins: Pins) -> Recompute:

@@ -1,22 +1,94 @@
-"""Why no plan is possible or fits, and the nearest change that would, proven by a solve."""
+"""Why no plan is possible or fits, and the nearest change that would, shown by a plan that fits."""
 
 from __future__ import annotations
 
-from autoplan.errors import InfeasibleError
+from collections.abc import Sequence
+
+from autoplan.errors import InfeasibleError, PlanError
+from autoplan.search.candidates import admissible_tp
+from autoplan.search.infeasible import changes
+from autoplan.search.memory import largest_category
+from autoplan.search.pins import listed
 from autoplan.search.pipeline.configs import Config
+from autoplan.search.pipeline.costs import rank_memory
 from autoplan.search.pipeline.joint import JointSearch
+from autoplan.search.pipeline.offered import offered_configs
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
+from autoplan.sharding.batch import batch_layout
 from autoplan.trace.stack import Stack
+from cost_models.memory import MemoryBreakdown
+
+_GIB = 2**30
+_TRIED = 6
 
 
-def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> str:
-    """Why the job allows no configuration."""
-    return "no mesh and microbatch agree with the pins and the batch; leave out a pin"
+def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> PlanError:
+    """The error for a job whose pins and batch allow no configuration."""
+    job = pricing.job
+    pinned = [
+        f"{name}={value}"
+        for name in ("pp", "dp", "tp", "zero", "replicas", "microbatch", "schedule",
+                     "stages_per_rank", "outermost")
+        if (value := getattr(job.pins, name)) is not None
+    ]  # fmt: skip
+    given = f" with {', '.join(pinned)}" if pinned else ""
+    return PlanError(
+        f"no mesh{given} goes with a global batch of {job.global_batch} on {job.world_size} GPUs: "
+        f"dp must divide the batch, tp can be {listed(degrees)}, pp at most {len(stack.items)} "
+        "with as many microbatches; leave out a pin or change the batch"
+    )
 
 
 def does_not_fit(
-    pricing: Pricing, search: JointSearch, offered: tuple[Config, ...], recompute: Recompute
+    pricing: Pricing, stack: Stack, offered: Sequence[Config], recompute: Recompute
 ) -> InfeasibleError:
     """The error for a job of which no configuration fits."""
-    return InfeasibleError("no plan fits")
+    memory = min(_smallest(pricing, stack, offered, recompute), key=lambda found: found.total)
+    over = memory.total - pricing.limit_bytes
+    name, largest = largest_category(memory)
+    mixing = batch_layout(pricing.graph).mixing
+    cure = next(
+        (
+            change.words
+            for change in changes(pricing, mixing)
+            if _fits(pricing.for_job(change.job), stack, recompute)
+        ),
+        "none of the usual changes helps: use devices with more memory",
+    )
+    return InfeasibleError(
+        f"no plan fits: the smallest tried needs {memory.total / _GIB:.1f} GiB on the fullest GPU, "
+        f"{over / _GIB:.1f} GiB more than the {pricing.limit_bytes / _GIB:.1f} GiB there are "
+        f"({name}: {largest / _GIB:.1f} GiB); {cure}"
+    )
+
+
+def _smallest(
+    pricing: Pricing, stack: Stack, offered: Sequence[Config], recompute: Recompute
+) -> list[MemoryBreakdown]:
+    """The fullest rank of the configurations whose states take least, with their leanest plan."""
+
+    def states(config: Config) -> tuple[float, int]:
+        held = rank_memory(pricing, config).held_per_trained
+        return held / (config.pp * config.tp), config.microbatch
+
+    search = JointSearch(pricing, stack)
+    return [
+        max(search.search(config, recompute).smallest().memory, key=lambda found: found.total)
+        for config in sorted(offered, key=states)[:_TRIED]
+    ]
+
+
+def _fits(pricing: Pricing, stack: Stack, recompute: Recompute) -> bool:
+    """Whether a plan of another job fits, shown by one that does."""
+    if pricing.job.pins.recompute is None:
+        recompute = "free"
+    try:
+        degrees = admissible_tp(
+            pricing.graph, pricing.job, pricing.strategies_of, pricing.overrides
+        )
+    except PlanError:
+        return False
+    offered = offered_configs(pricing, stack, degrees)
+    found = _smallest(pricing, stack, offered, recompute) if offered else []
+    return any(memory.total <= pricing.limit_bytes for memory in found)

@@ -70,7 +70,7 @@ class Rivals:
     def _best_of(self, kind: Kind) -> Found | None:
         """The recipe's fastest plan that fits, or the smallest of its fastest where none does."""
         members = [config for config in self._offered if kind.accepts(config)]
-        ways = [way for way in kind.recompute if self._recompute in ("free", way)]
+        ways: list[Recompute] = [w for w in kind.recompute if self._recompute in ("free", w)]
         for search in (self._search, self._unlimited):
             found = [search.best_of(members, way).best for way in ways]
             known = [one for one in found if one is not None]

@@ -8,13 +8,13 @@ answer it with columns that take less. It ends when plan and bound meet, or no n
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autoplan.search.pipeline.bounds import Bounds, Model
 from autoplan.search.pipeline.configs import Config
-from autoplan.search.pipeline.costs import whole_costs
 from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
@@ -22,7 +22,6 @@ from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
 from autoplan.search.pipeline.objectives import objectives
 from autoplan.search.pipeline.partition import partition
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
-from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Column
 
 TOLERANCE = 1e-3
@@ -57,13 +56,21 @@ class Found:
         return zip(content.columns, keys, strict=True)
 
 
-class ConfigSearch:
-    """The search of one configuration, round by round."""
+CostsAt = Callable[[Boundary], WholeCosts]
 
-    def __init__(self, pricing: Pricing, family: Family, config: Config) -> None:
-        self._pricing = pricing
+
+class ConfigSearch:
+    """The search of one configuration, round by round.
+
+    Args:
+        family: the regions of the model and their menus.
+        costs_at: what plans cost whose items meet in given placements.
+    """
+
+    def __init__(self, family: Family, config: Config, costs_at: CostsAt) -> None:
         self._family = family
         self._config = config
+        self._costs_at = costs_at
         self._bound_s = 0.0
         self._best: Found | None = None
         self._tried: list[float] = []
@@ -72,7 +79,7 @@ class ConfigSearch:
         self._fillers: list[Filler] = []
         self._rounds = 0
         self._is_done = False
-        self._costs = self._costs_at(family.boundary(ALL_SECONDS))
+        self._costs = costs_at(family.boundary(ALL_SECONDS))
         model = Model(keys=family.keys, menus=family.free, elements=family.elements)
         self._pricer = ItemPricer(costs=self._costs)
         self._bounds = Bounds(self._costs, model, objectives(config.shape))
@@ -116,6 +123,14 @@ class ConfigSearch:
         if len(self._fillers) == 1 and not self._is_done:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
 
+    def smallest(self) -> WholeValue:
+        """A plan that takes little memory: items shared evenly, with their leanest columns."""
+        boundary = self._family.boundary(ALL_SECONDS)
+        filler, count = self._filler(boundary), len(self._family.keys)
+        cuts = [count * rank // self._config.pp for rank in range(self._config.pp + 1)]
+        columns = [filler.leanest(first, stop) for first, stop in itertools.pairwise(cuts)]
+        return value_of_whole(filler.costs, stages_of(self._config.shape, cuts, columns))
+
     def _turns(self) -> bool:
         """Whether messages of the best plan outlast compute where that was not thought, or the
         other way round; from here on it is."""
@@ -134,9 +149,6 @@ class ConfigSearch:
             self.advance()
         return self._best
 
-    def _costs_at(self, boundary: Boundary) -> WholeCosts:
-        return whole_costs(self._pricing, self._family, self._config, boundary)
-
     def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
         for price_s in prices:
@@ -151,8 +163,11 @@ class ConfigSearch:
         return found.cuts
 
     def _filler(self, boundary: Boundary) -> Filler:
-        menus = {key: self._family.menus.fixed(key, boundary) for key in self._family.counts}
-        model = Model(keys=self._family.keys, menus=menus, elements=self._family.elements)
+        model = Model(
+            keys=self._family.keys,
+            menus=self._family.fixed(boundary),
+            elements=self._family.elements,
+        )
         return Filler(self._costs_at(boundary), model, self._bounds, boundary)
 
     def _others(self, known: Boundary, price_s: float) -> Iterator[Filler]:
@@ -168,7 +183,7 @@ class ConfigSearch:
         What a rank holds at its worst moment can be more than what it was filled with, where its
         stages are not alike; then it is filled again with so much less.
         """
-        ranks, limit_bytes = range(len(cuts) - 1), self._pricing.limit_bytes
+        ranks, limit_bytes = range(len(cuts) - 1), self._costs.memory.limit_bytes
         fillings = [filler.fill(rank, cuts[rank], cuts[rank + 1]) for rank in ranks]
         tried = list(fillings)
         tighter = [0.0] * len(fillings)
@@ -190,7 +205,7 @@ class ConfigSearch:
         stages = stages_of(self._config.shape, cuts, [filling.columns for filling in fillings])
         value = value_of_whole(filler.costs, stages)
         best_s = self._best.step_s if self._best else math.inf
-        if value.fits(self._pricing.limit_bytes) and value.step_s < best_s:
+        if value.fits(self._costs.memory.limit_bytes) and value.step_s < best_s:
             self._best = Found(
                 config=self._config,
                 family=self._family,

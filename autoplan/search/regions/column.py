@@ -73,10 +73,11 @@ class Least:
 
 
 class Menu(Protocol):
-    """All ways to run a region; ``operator_bytes`` of no column are less than the menu's."""
+    """All ways to run a region."""
 
-    @property
-    def operator_bytes(self) -> float: ...
+    def least_operator_bytes(self) -> float:
+        """No column's ``operator_bytes`` are less."""
+        ...
 
     def least(self, prices: Prices) -> Least:
         """The best way at some prices; always the same for the same prices."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -116,25 +115,26 @@ class RegionMenu:
             Program(table.reduction.terms.restricted(at), table.ways.region.key)
             for table, at in zip(tables, self._taken, strict=True)
         )
+        self._known: dict[Prices, Least] = {}
 
-    @cached_property
-    def operator_bytes(self) -> float:
+    def least_operator_bytes(self) -> float:
         """What the largest operator at work holds at least, whatever is chosen."""
         return min(
             max((min(row) for row in table.operator_bytes), default=0.0) for table in self.tables
         )
 
     def least(self, prices: Prices) -> Least:
-        """The best way at some prices; always the same for the same prices."""
+        """The best way at some prices; always the same for the same prices, found once."""
+        if prices not in self._known:
+            self._known[prices] = self._least(prices)
+        return self._known[prices]
+
+    def _least(self, prices: Prices) -> Least:
         vector = np.array([getattr(prices, name, 0.0) for name in AMOUNTS])
-        best: Least | None = None
-        for mode in self._worth_asking(prices):
-            column = self._column(mode, self.programs[mode].least(vector))
-            value = value_of(column, prices)
-            if best is None or value < best.value:
-                best = Least(value, column)
-        assert best is not None
-        return best
+        asked = {mode: self.programs[mode].priced(vector) for mode in self._worth_asking(prices)}
+        mode = min(asked, key=lambda mode: asked[mode].value)
+        column = self._column(mode, asked[mode].choices())
+        return Least(value_of(column, prices), column)
 
     def _worth_asking(self, prices: Prices) -> Iterable[int]:
         """The modes that can be best; where memory is free, nothing gains from running again."""
