@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
+import torch
 
 from autoplan.search.candidates import Candidate
 from autoplan.search.estimate import step_times
@@ -36,6 +37,10 @@ GRAPHS = {
     "gpt": GPT,
 }
 TWO_KINDS = two_kinds(LAYERS, width=256, tokens=512)
+IDS = torch.zeros(2, 16, dtype=torch.long)
+LLAMA = capture(trace_models.llama(layers=LAYERS), {"input_ids": IDS, "labels": IDS})
+IN_TIME = {**GRAPHS, "two kinds": TWO_KINDS, "llama": LLAMA}
+IN_MEMORY = {**GRAPHS, "two kinds": TWO_KINDS}
 
 
 def priced(graph: OpGraph) -> Pricing:
@@ -112,7 +117,7 @@ def total(menus: RegionMenus, taken: dict[str, Column], name: str) -> float:
     return sum(getattr(taken[key], name) for key in menus.keys)
 
 
-@pytest.mark.parametrize("graph", [*GRAPHS.values(), TWO_KINDS], ids=[*GRAPHS, "two kinds"])
+@pytest.mark.parametrize("graph", IN_TIME.values(), ids=IN_TIME)
 def test_times_without_recomputation(graph: OpGraph) -> None:
     for pricing, menus, taken in cases(graph, "none"):
         times = step_times(pricing, found(pricing, menus, taken, {}))
@@ -138,7 +143,7 @@ def page_error(pricing: Pricing) -> float:
     return PAGE_BYTES * len(small) if pricing.graph is GPT else 1e-3
 
 
-@pytest.mark.parametrize("graph", [*GRAPHS.values(), TWO_KINDS], ids=[*GRAPHS, "two kinds"])
+@pytest.mark.parametrize("graph", IN_MEMORY.values(), ids=IN_MEMORY)
 def test_memory_without_recomputation(graph: OpGraph) -> None:
     for pricing, menus, taken in cases(graph, "none"):
         memory = memory_of_plan(pricing, found(pricing, menus, taken, {}))
