@@ -113,10 +113,6 @@ class Program:
                 value += float(step.left)
         return Priced(value, self._steps, costs, len(self._sizes))
 
-    def least(self, prices: Amounts) -> tuple[int, ...]:
-        """The choices with the least cost."""
-        return self.priced(prices).choices()
-
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
         at = self._offsets + self._strides @ np.array(choices, dtype=np.intp)
