@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from autoplan.capabilities import zero_stage
 from autoplan.codegen import Emitted, EmittedStage, build_module
+from autoplan.errors import PlanError
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.data_parallel import DataParallel, shards_states, units
 from autoplan.runtime.gradients import GradientSum
@@ -67,7 +68,16 @@ def build_stages(
     """This rank's stages with their weights.
 
     Every rank takes part in handing out the weights of every stage, in the same order.
+
+    Raises:
+        PlanError: on every rank, when a rank of the pipeline has no parameters to optimize.
     """
+    idle = set(range(mesh.pp)) - {stage.rank for stage in emitted.stages if stage.parameters}
+    if idle:
+        raise PlanError(
+            f"rank {min(idle)} of the pipeline has no parameters, so that no optimizer can be "
+            "built there: give it a block, or plan with a lower pp"
+        )
     found: list[LocalStage] = []
     held: dict[str, nn.Parameter] = {}
     for index, stage in enumerate(emitted.stages):

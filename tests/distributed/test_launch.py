@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ import torch.distributed as dist
 import autoplan
 from autoplan import launch
 from autoplan.errors import InfeasibleError
-from autoplan.plan import Plan
+from autoplan.plan import Plan, StageEstimate
+from tests.distributed.cases import graph_of, make_batches, make_model
 from tests.distributed.harness import RankError, run_ranks
+from tests.distributed.pipelines import Cell, pipeline_plan
 from tests.robustness import models
 from tests.unit.sample_plan import PLAN
 
@@ -64,6 +67,23 @@ def _shape(rank: int) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCAL_WORLD_SIZE", "2")
         return launch.local_shape()
+
+
+def test_compile_runs_the_pipeline_of_a_plan_file(tmp_path) -> None:
+    cell = Cell(model="gpt")
+    plan = pipeline_plan(graph_of(cell.model, cell.dtype), cell)
+    estimates = (StageEstimate(devices=1, compute_s=0, memory=PLAN.estimate.stages[0].memory),) * 2
+    path = tmp_path / "plan.json"
+    autoplan.save_plan(replace(plan, estimate=replace(plan.estimate, stages=estimates)), path)
+    model, batch = make_model(cell.model, cell.dtype), make_batches(cell.model, cell.dtype)[0]
+    expected = model(**batch).item()
+    assert run_ranks(_compiled_pipeline, 2, path) == [pytest.approx(expected, rel=1e-9)] * 2
+
+
+def _compiled_pipeline(rank: int, path: Path) -> float:
+    model, batch = make_model("gpt", torch.float64), make_batches("gpt", torch.float64)[0]
+    pm = autoplan.compile(model, batch, plan=path)
+    return pm.train_step(pm.shard_batch(batch)).item()
 
 
 def test_compile_plans_for_the_ranks_that_run() -> None:

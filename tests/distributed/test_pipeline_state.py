@@ -11,6 +11,7 @@ import torch
 from autoplan.errors import PlanError
 from autoplan.runtime.module import ParallelModule
 from autoplan.runtime.parallelize import parallelize
+from cost_models.zero import zero_stage
 from tests.distributed.cases import Case, graph_of, greedy_plan, make_batches, make_model
 from tests.distributed.harness import run_ranks
 from tests.distributed.parity import assert_parity, full
@@ -97,6 +98,36 @@ def test_evaluation_between_steps_whose_gradients_add_up():
     graph_of(TIED.model, TIED.dtype)
     whole = replace(TIED, zero=0, schedule="zbv", num_microbatches=2)
     run_ranks(evaluate, 4, [TIED, whole, replace(TIED, firsts=(0, 2), schedule="1f1b", zero=2)])
+
+
+def count_messages(rank: int, cell: Cell) -> dict[str, int]:
+    pm = parallel(cell)
+    batch = pm.shard_batch(BATCHES[0])
+    pm.train_step(batch)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        pm.train_step(batch)
+    names = [event.name for event in profile.events()]
+    return {
+        "gather": sum(
+            names.count(name)
+            for name in ("c10d::_allgather_base_", "c10d::allgather_into_tensor_coalesced_")
+        ),
+        "reduce_scatter": names.count("c10d::_reduce_scatter_base_"),
+        "send": names.count("c10d::send"),
+    }
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_messages_are_those_of_the_priced_table(zero):
+    """Each rank has two units: a block, and the root of a stage without one."""
+    cell = replace(TIED, zero=zero)
+    stage = zero_stage(zero, pipeline=True, accumulates=True)
+    units = 2
+    graph_of(TIED.model, TIED.dtype)
+    for rank, found in enumerate(run_ranks(count_messages, 4, cell)):
+        assert found["gather"] == units * stage.gathers_per_step
+        assert found["reduce_scatter"] == (units * stage.reductions_per_step if zero else 0)
+        assert found["send"] == 3 * cell.num_microbatches, rank
 
 
 def feed_differently(rank: int) -> None:

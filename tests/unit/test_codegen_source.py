@@ -25,10 +25,12 @@ from tests.parity.cases import MODELS, case
 from tests.parity.choose import random_program, recipe, replicated
 from tests.parity.models import GPT, initialise, language_batch
 from tests.parity.simulate import assert_same, one_device, sharded
+from tests.parity.stages import stages_at
 from tests.parity.test_recipes import MEGATRON, VOCABULARY
 from tests.unit.test_codegen_verify import one_stage
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "emitted_gpt_tp2.txt"
+GOLDEN_STAGES = GOLDEN.with_name("emitted_gpt_pp2.txt")
 
 
 def test_golden_source():
@@ -39,6 +41,14 @@ def test_golden_source():
         dp=2, num_microbatches=3, recomputed=frozenset({"layers.1"}),
     )  # fmt: skip
     assert emit_choices(placed, "small-gpt").source == GOLDEN.read_text()
+
+
+def test_golden_source_of_stages():
+    """To accept a change: write ``found`` to the file, and read it."""
+    tested = case("tied-gpt")
+    stages = stages_at(tested.graph, [0, 2])
+    found = emit_choices(replicated(tested.graph, 1, num_microbatches=3, stages=stages), "tied-gpt")
+    assert found.source == GOLDEN_STAGES.read_text()
 
 
 @pytest.mark.parametrize("name", MODELS)
