@@ -102,12 +102,12 @@ class _Adder:
         """What a call keeps of itself (log-sum-exp, mean and rstd, masks)."""
         nbytes = sum(k.nbytes for k in node.saved if k.operand is None and not _is_own(k, node))
         if nbytes:
-            tp = self.ways.space.tp
+            number = self.ways.number[node.name]
             split = [s.splits_work for s in self.ways.strategies(node.name)]
-            share = np.where(split, 1 / tp, 1.0)
-            again = np.array(self.ways.runs_again(node).by_choice)
+            share = np.where(split, 1 / self.ways.space.tp, 1.0)
+            again = np.array(self.ways.decisions[number].again)
             self.terms.add(
-                (self.ways.number[node.name],),
+                (number,),
                 kept_bytes=nbytes * share * ~again,
                 recomputed_bytes=nbytes * share * again,
             )
