@@ -188,3 +188,37 @@ def test_what_does_not_fit_is_named(graph, regions, index, fields, message):
 def test_a_degree_that_does_not_divide_is_refused(graph, regions):
     with pytest.raises(PlanError, match="over tp=3"):
         assign(graph, regions, 3)
+
+
+def test_blocks_of_a_kind_in_regions_of_their_own(graph, regions):
+    root, layers = regions
+    labels = {"up/linear": "replicate", "down/linear": "replicate"}
+    whole = {"up.weight": "Replicate()", "shared.weight": "Shard(1)"}
+    first = replace(layers, blocks=("layers.0",), recomputed=())
+    second = replace(layers, blocks=("layers.1",), operators=labels, parameters=whole)
+    made = assign(graph, [second, root, first], 2)
+    assert made.strategies["layers.0.up/linear"].label == "n"
+    assert made.strategies["layers.1.up/linear"].label == "replicate"
+    assert made.storage["layers.1.up.weight"] == Replicate()
+    assert made.entries == {"layers.0": (Replicate(),), "layers.1": (Replicate(),)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([("layers.0", "layers.1"), ("layers.1",)], "the plan has block 'layers.1' twice"),
+        ([("layers.0", "layers.1"), ()], "a region without blocks"),
+        ([("layers.0",)], "region layers.0 lacks block 'layers.1'"),
+    ],
+)
+def test_every_block_is_in_one_region(graph, regions, parts, message):
+    root, layers = regions
+    own = [replace(layers, blocks=blocks, recomputed=()) for blocks in parts]
+    with pytest.raises(PlanError, match=message):
+        assign(graph, [root, *own], 2)
+
+
+def test_operators_recomputed_alone_are_refused(graph, regions):
+    alone = changed(regions, 1, recomputed_operators=("up/linear",))
+    with pytest.raises(PlanError, match="recomputes up/linear alone, which cannot be run yet"):
+        assign(graph, alone, 2)
