@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cost_models.schedule_events import simulate_events
 from cost_models.schedule_exchange import simulate_exchanges
 from cost_models.schedule_memory import held_microbatches
-from cost_models.schedule_times import ScheduleClocks, StageTimes
+from cost_models.schedule_times import ScheduleClocks, StageTimes, check_times
 from cost_models.schedule_wavefront import simulate_wavefront
 from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 
@@ -74,7 +74,7 @@ def simulate(
     shape = PipelineShape(
         schedule=schedule, ranks=ranks, stages=len(stages), microbatches=microbatches
     )
-    _check_times(stages)
+    check_times(stages)
     if blocking_sends and schedule == "zbv":
         raise ScheduleError("zbv with blocking sends: use sends beside compute")
     if blocking_sends:
@@ -84,19 +84,6 @@ def simulate(
     else:
         clocks = simulate_wavefront(shape, stages)
     return _summary(shape, stages, clocks)
-
-
-def _check_times(stages: Sequence[StageTimes]) -> None:
-    for index, stage in enumerate(stages):
-        times = (
-            stage.forward_s,
-            stage.backward_input_s,
-            stage.backward_weight_s,
-            stage.send_forward_s,
-            stage.send_backward_s,
-        )
-        if not all(0 <= time < float("inf") for time in times):
-            raise ScheduleError(f"stage {index} takes {stage}: use times of 0 s or more")
 
 
 def _summary(

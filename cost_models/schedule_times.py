@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from cost_models.schedules import ScheduleError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +42,21 @@ class ScheduleClocks:
     rank_end_s: list[float]
     last_backward_end_s: list[float]
     exposed_send_s: list[float]
+
+
+def check_times(stages: Sequence[StageTimes]) -> None:
+    """Refuse what cannot be simulated.
+
+    Raises:
+        ScheduleError: a time is negative or not finite.
+    """
+    for index, stage in enumerate(stages):
+        times = (
+            stage.forward_s,
+            stage.backward_input_s,
+            stage.backward_weight_s,
+            stage.send_forward_s,
+            stage.send_backward_s,
+        )
+        if not all(0 <= time < float("inf") for time in times):
+            raise ScheduleError(f"stage {index} takes {stage}: use times of 0 s or more")

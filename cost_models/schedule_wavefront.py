@@ -32,21 +32,40 @@ def simulate_wavefront(shape: PipelineShape, stages: Sequence[StageTimes]) -> Sc
         shape: the schedule and its sizes.
         stages: times of each stage, in the model's order.
     """
-    layout, seconds = overlapped_layout(shape), stage_seconds(shape, stages)
-    lines = _lines(layout, seconds)
-    came_back = _comes_back(layout)
-    _run(layout, lines, came_back)
-    backward_end = lines.b[1:, :-1] + lines.backward_potential
-    found = endings(layout, seconds)
+    front = run_wavefront(shape, stages)
+    found = endings(front.layout, front.seconds)
+    backward_end = front.backward_end_s()
     return ScheduleClocks(
         rank_end_s=found.rank_end_s(backward_end),
         last_backward_end_s=found.stage_end_s(backward_end),
-        exposed_send_s=_exposed_s(layout, seconds, lines, came_back),
+        exposed_send_s=_exposed_s(front),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Lines:
+class Wavefront:
+    """All clocks of a simulated schedule."""
+
+    layout: Layout
+    seconds: StageSeconds
+    lines: Lines
+    came_back: ComesBack
+
+    def backward_end_s(self) -> Floats:
+        """When the backwards (B or I) of all slots end, of shape (slots, ranks)."""
+        return self.lines.b[1:, :-1] + self.lines.backward_potential
+
+
+def run_wavefront(shape: PipelineShape, stages: Sequence[StageTimes]) -> Wavefront:
+    """As ``simulate_wavefront``, with the times of all actions."""
+    layout, seconds = overlapped_layout(shape), stage_seconds(shape, stages)
+    lines, came_back = _lines(layout, seconds), _comes_back(layout)
+    _run(layout, lines, came_back)
+    return Wavefront(layout=layout, seconds=seconds, lines=lines, came_back=came_back)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lines:
     """Times less potentials and the constants between them.
 
     Attributes:
@@ -70,7 +89,7 @@ class _Lines:
     backward_potential: Floats
 
 
-def _lines(layout: Layout, seconds: StageSeconds) -> _Lines:
+def _lines(layout: Layout, seconds: StageSeconds) -> Lines:
     ranks = layout.shape.ranks
     up, down = np.roll(seconds.send_forward, 1), np.roll(seconds.send_backward, -1)  # to a stage
     backward_s = seconds.backward + seconds.weight + seconds.send_backward
@@ -97,7 +116,7 @@ def _lines(layout: Layout, seconds: StageSeconds) -> _Lines:
         to_f_sent[1:] += layout.of_forwards(from_first + seconds.send_forward, -far)[:-1]
         to_b_sent = -backward_potential
         to_b_sent[1:] += layout.of_backwards(to_last + seconds.send_backward, far)[:-1]
-    return _Lines(
+    return Lines(
         f=f,
         b=b,
         f_sent=f_sent,
@@ -124,7 +143,7 @@ def _may_wait(shape: PipelineShape, seconds: StageSeconds) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ComesBack:
+class ComesBack:
     """Which slots' F on rank 0, and B on the last rank, follow a stage at the other end.
 
     Attributes:
@@ -139,12 +158,12 @@ class _ComesBack:
     backward_lag: int
 
 
-def _comes_back(layout: Layout) -> _ComesBack:
+def _comes_back(layout: Layout) -> ComesBack:
     stages = np.arange(layout.shape.stages)
     ranks = layout.shape.ranks
     forward = layout.of_forwards(stages >= ranks, 0.0)[:, 0]
     backward = layout.of_backwards(stages < layout.shape.stages - ranks, 0.0)[:, -1]
-    return _ComesBack(
+    return ComesBack(
         forward=forward.astype(bool).tolist(),
         backward=backward.astype(bool).tolist(),
         forward_lag=layout.round_places - ranks,
@@ -152,7 +171,7 @@ def _comes_back(layout: Layout) -> _ComesBack:
     )
 
 
-def _run(layout: Layout, lines: _Lines, came_back: _ComesBack) -> None:
+def _run(layout: Layout, lines: Lines, came_back: ComesBack) -> None:
     """Fill in the times, slot by slot."""
     f, b, f_sent, b_sent = lines.f, lines.b, lines.f_sent, lines.b_sent
     f_lag, b_lag = came_back.forward_lag, came_back.backward_lag
@@ -188,20 +207,30 @@ def _run(layout: Layout, lines: _Lines, came_back: _ComesBack) -> None:
                 maximum(b_out[:-1], sent[1:], out=b_out[:-1])
 
 
-def _exposed_s(
-    layout: Layout, seconds: StageSeconds, lines: _Lines, came_back: _ComesBack
-) -> list[float]:
+def arrived(front: Wavefront, f: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """What comes to the F and to the B of each slot and rank; fills in what comes back.
+
+    Args:
+        front: clocks.
+        f, b: its lines ``f`` and ``b``, or ``f_sent`` and ``b_sent``.
+    """
+    came_back, lag = front.came_back, front.layout.lag
+    back = np.flatnonzero(came_back.forward)
+    f[back, 0] = f[back - came_back.forward_lag, -1]
+    back = np.flatnonzero(came_back.backward)
+    came = back if lag else back + 1
+    b[came, -1] = b[back - came_back.backward_lag, 0]
+    return f[:-1, :-1], b[:-1, 1:] if lag else b[1:, 1:]
+
+
+def _exposed_s(front: Wavefront) -> list[float]:
     """Of each rank: its waits beyond its clock and beyond the action that a message comes from.
 
     Uses the lines' constants up.
     """
+    layout, seconds, lines = front.layout, front.seconds, front.lines
     f, b = lines.f, lines.b
-    back = np.flatnonzero(came_back.forward)
-    f[back, 0] = f[back - came_back.forward_lag, -1]
-    back = np.flatnonzero(came_back.backward)
-    came = back if layout.lag else back + 1
-    b[came, -1] = b[back - came_back.backward_lag, 0]
-    f_from, b_from = f[:-1, :-1], b[:-1, 1:] if layout.lag else b[1:, 1:]
+    f_from, b_from = arrived(front, f, b)
     up, down = np.roll(seconds.send_forward, 1), np.roll(seconds.send_backward, -1)
     exposed = np.zeros(layout.shape.ranks)
     for before, end, to_end, computed, message_s in (
