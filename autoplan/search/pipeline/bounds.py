@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autoplan.search.pipeline.item_prices import Elements, ItemPricer, ItemPrices, Rates
-from autoplan.search.pipeline.objectives import Counted, RankObjective, Row, Weights, lengths
+from autoplan.search.pipeline.objectives import lengths
+from autoplan.search.pipeline.range_ends import RangeEnds, largest, readers_beyond_one
+from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Menu
 from cost_models.memory import STORED_BYTES
@@ -59,28 +61,26 @@ class Tables:
 class Bounds:
     """Tables of one configuration, which rise with every price of memory that is tried."""
 
-    def __init__(
-        self, costs: WholeCosts, model: Model, objectives: tuple[RankObjective, ...]
-    ) -> None:
+    def __init__(self, costs: WholeCosts, model: Model, rates: RankRates) -> None:
+        self.rates = rates
+        self.ends = RangeEnds(costs=costs, rates=rates)
         self._costs = costs
         self._model = model
-        self._objectives = objectives
-        self._row = Row(is_block=costs.is_block, shape=costs.config.shape)
         self._regions = tuple(dict.fromkeys(model.keys))
         self._region_of = np.array([self._regions.index(key) for key in model.keys])
         self._blocks = dict(zip(model.keys, costs.is_block, strict=True))
         count = len(model.keys) + 1
-        shape = len(objectives), count, count
-        self.share = np.full(shape, -np.inf)
-        self.extra = np.full(shape, -np.inf)
+        shape = len(rates.ranks), count, count
+        self._share = np.full(shape, -np.inf)
+        self._extra = np.full(shape, -np.inf)
         self._fits = self._fitting()
-        self._watched = sorted({0, (len(objectives) - 1) // 2, len(objectives) - 1})
+        self._watched = sorted({0, rates.ranks[-1] // 2, rates.ranks[-1]})
         self._tried: dict[float, Floats] = {}
 
     @property
     def head_s(self) -> float:
         """Beyond the tables: the largest gather that shows, where ranks have several stages."""
-        if self._stages_per_rank == 1:
+        if self.rates.stages_per_rank == 1:
             return 0.0
         pricer = ItemPricer(costs=self._costs)
         return max(
@@ -91,15 +91,18 @@ class Bounds:
     def tables(self) -> Tables:
         """The bounds so far."""
         return Tables(
-            share=np.where(self._fits, self.share, np.inf),
-            extra=np.where(self._fits, self.extra, np.inf),
+            share=np.where(self._fits, self._share, np.inf),
+            extra=np.where(self._fits, self._extra, np.inf),
         )
 
     def add(self, byte_price_s: float, pricer: ItemPricer) -> None:
         """Raises the bounds by a price of memory: seconds of the step for a byte of a rank."""
-        both = np.zeros(self.share[self._watched].shape)
-        for name, table in (("share", self.share), ("extra", self.extra)):
-            blocks, root = self._of_ranks(name, byte_price_s)
+        both = np.zeros(self._share[self._watched].shape)
+        for name, table in (("share", self._share), ("extra", self._extra)):
+            blocks, root = (
+                self.rates.of_ranks(name, byte_price_s, of_blocks=of_blocks)
+                for of_blocks in (True, False)
+            )
             if any(rate.forward or rate.backward_input for rate in (*blocks, *root)):
                 values = self._ranges(self._item_values(blocks, root, pricer))
                 values += self._apart(name, blocks, root)
@@ -107,7 +110,6 @@ class Bounds:
                 both += values[self._watched]
             else:
                 np.maximum(table, 0.0, out=table)
-
         self._tried[byte_price_s] = both
 
     def near(self, cuts: Sequence[int]) -> list[float]:
@@ -124,47 +126,10 @@ class Bounds:
                     found[(low + high) / 2] = None
         return list(found)
 
-    def rates(self, name: str, rank: int, byte_price_s: float, *, of_blocks: bool) -> Rates:
-        """What counts in one objective of a rank at a price of memory for both together."""
-        objective = self._objectives[rank]
-        weights: Weights = getattr(objective, name)
-        counted = self._counted(rank, weights, of_blocks=of_blocks)
-        part = weights.backwards / (objective.share.backwards + objective.extra.backwards)
-        byte = byte_price_s * part
-        alone, ends_step = len(self._objectives) == 1, name == "share" and objective.ends_step
-        return Rates(
-            forward=counted.forward,
-            backward_input=counted.backward_input,
-            backward_weight=counted.backward_weight,
-            head=float((name == "share") == alone and self._stages_per_rank == 1),
-            tail=float(ends_step and (self._stages_per_rank == 1 or not of_blocks)),
-            optimizer=float(ends_step),
-            byte=byte,
-            kept_byte=byte * self.held(rank, of_blocks=of_blocks),
-        )
-
-    def held(self, rank: int, *, of_blocks: bool) -> float:
-        """Microbatches whose activations a rank holds, of its blocks or its parts of the root."""
-        return self._row.mean(rank, self._objectives[rank].held, of_blocks=of_blocks)
-
-    def _counted(self, rank: int, weights: Weights, *, of_blocks: bool) -> Counted:
-        by_kind = zip(*weights.stages, strict=True)
-        return Counted(*(self._row.mean(rank, of, of_blocks=of_blocks) for of in by_kind))
-
-    def _of_ranks(self, name: str, byte_price_s: float) -> tuple[list[Rates], list[Rates]]:
-        """Rates of all ranks, for blocks and for parts of the root."""
-        blocks, root = (
-            [
-                self.rates(name, rank, byte_price_s, of_blocks=of_blocks)
-                for rank in range(len(self._objectives))
-            ]
-            for of_blocks in (True, False)
-        )
-        return blocks, root
-
-    @property
-    def _stages_per_rank(self) -> int:
-        return self._costs.config.stages_per_rank
+    def prices(self, region: str, rates: Rates, pricer: ItemPricer) -> ItemPrices:
+        """Prices of a region's items."""
+        elements = self._model.elements[region]
+        return pricer.prices(rates, elements, is_block=self._blocks[region])
 
     def _item_values(
         self, blocks: Sequence[Rates], root: Sequence[Rates], pricer: ItemPricer
@@ -185,11 +150,6 @@ class Bounds:
         at = self.prices(region, rates, pricer)
         return self._model.menus[region].least(at.prices).value + at.fixed
 
-    def prices(self, region: str, rates: Rates, pricer: ItemPricer) -> ItemPrices:
-        """Prices of a region's items."""
-        elements = self._model.elements[region]
-        return pricer.prices(rates, elements, is_block=self._blocks[region])
-
     def _ranges(self, items: Floats) -> Floats:
         """Sums over all ranges of items, by rank."""
         ends = np.concatenate([np.zeros((len(items), 1)), items.cumsum(axis=1)], axis=1)
@@ -197,99 +157,47 @@ class Bounds:
 
     def _apart(self, name: str, blocks: Sequence[Rates], root: Sequence[Rates]) -> Floats:
         """What a range costs beside its items: shared calls, messages between stages, memory."""
-        costs, count = self._costs, len(self._model.keys) + 1
-        room = costs.memory.limit_bytes - costs.memory.fixed_bytes - self._passing_bytes
-        found = np.zeros((len(blocks), count, count))
-        for rank, rate in enumerate(blocks):
-            weights: Weights = getattr(self._objectives[rank], name)
-            sent = self._sends(rank, weights)
-            found[rank] = sent + rate.byte * (self.leaving_bytes(rank)[None, :] - room)
-            found[rank] += rate.forward * costs.shared_s
-        for items, elements in costs.tied:
-            found -= self._twice(items, elements, root)
-        return found
+        byte_s = np.array([rate.byte for rate in blocks])[:, None, None]
+        shared_s = np.array([rate.forward * self._costs.shared_s for rate in blocks])
+        found = self.ends.sends_s[name] + shared_s[:, None, None]
+        if byte_s.any():
+            found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room[None])
+        return found - self._twice(root)
 
     @cached_property
-    def _passing_bytes(self) -> Floats:
-        """For each range of items, what passes at least: an operator at work, a gradient sent."""
+    def _room(self) -> Floats:
+        """For each range of items, the bytes that there are for them: less what passes at least, an
+        operator at work and a gradient sent."""
         model, memory = self._model, self._costs.memory
         least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
-        working = [least[key] for key in model.keys]
-        sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
-        if memory.is_alone:
-            sent = [0.0] * len(sent)
-        return _largest(working) + _largest(sent)
+        room = memory.limit_bytes - memory.fixed_bytes - largest([least[k] for k in model.keys])
+        if not memory.is_alone:
+            sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
+            room = room - largest(sent)
+        return room
 
-    def leaving_bytes(self, rank: int) -> Floats:
-        """For each end of a rank's range, what its stages hold of what they have sent on."""
-        *between, last = self._objectives[rank].held
-        leaving = [cut.forward_bytes for cut in self._costs.cuts]
-        ends = np.array([0.0, *leaving, 0.0])
-        return last * ends + (sum(between) * min(leaving) if between else 0.0)
-
-    def _sends(self, rank: int, weights: Weights) -> Floats:
-        """Messages from each possible end of a rank's range and back from each possible begin."""
-        costs = self._costs
-        there = [cut.forward_bytes for cut in costs.cuts]
-        back = [cut.backward_bytes for cut in costs.cuts]
-        stages = self._stages_per_rank
-        if stages > 1:
-            there, back = [min(there)] * len(there), [min(back)] * len(back)
-        ahead, behind = costs.hops[rank], costs.hops[rank - 1]
-        forward, backward = weights.forward_sends, weights.backward_sends
-        ends = np.array([0.0, *(forward * ahead.seconds(nbytes) for nbytes in there), 0.0])
-        begins = np.array([0.0, *(backward * behind.seconds(nbytes) for nbytes in back), 0.0])
-        if stages > 1:
-            ends[-1] = forward * ahead.seconds(there[-1])
-            begins[0] = backward * behind.seconds(back[0])
-        return ends[None, :] + begins[:, None]
-
-    def _twice(self, items: tuple[int, ...], elements: float, rates: Sequence[Rates]) -> Floats:
+    def _twice(self, root: Sequence[Rates]) -> Floats | float:
         """What is counted once too often where a range has several readers of a parameter."""
-        count = len(self._model.keys) + 1
-        readers = np.zeros(count)
-        for item in items:
-            readers[item + 1 :] += 1
-        more = np.maximum(readers[None, :] - readers[:, None] - 1, 0.0)
-        prices = [
-            self.prices(self._model.keys[items[0]], rate, ItemPricer(costs=self._costs)).prices
-            for rate in rates
-        ]
-        return elements * more[None] * np.array([p.trained_elements for p in prices])[:, None, None]
+        pricer, found = ItemPricer(costs=self._costs), 0.0
+        for items, elements in self._costs.tied:
+            key = self._model.keys[items[0]]
+            element_s = [self.prices(key, rate, pricer).prices.trained_elements for rate in root]
+            more = readers_beyond_one(items, len(self._model.keys))
+            found = found + elements * more[None] * np.array(element_s)[:, None, None]
+        return found
 
     def _fitting(self) -> npt.NDArray[np.bool_]:
         """Where the fewest bytes that the menus know of fit."""
         pricer = ItemPricer(costs=self._costs)
         blocks, root = (
-            [
-                Rates(
-                    forward=0.0, backward_input=0.0, backward_weight=0.0, head=0.0, tail=0.0,
-                    optimizer=0.0, byte=1.0,
-                    kept_byte=self.held(rank, of_blocks=of_blocks),
-                )
-                for rank in range(len(self._objectives))
-            ]
-            for of_blocks in (True, False)
-        )  # fmt: skip
-        leaving = np.array([self.leaving_bytes(rank) for rank in range(len(blocks))])
-        least = self._ranges(self._item_values(blocks, root, pricer)) + leaving[:, None, :]
-        for items, elements in self._costs.tied:
-            least -= self._twice(items, elements, root)
-        room = self._costs.memory.limit_bytes - self._costs.memory.fixed_bytes
-        room = room - self._passing_bytes
+            self.rates.bytes_of_ranks(of_blocks=of_blocks) for of_blocks in (True, False)
+        )
+        least = self._ranges(self._item_values(blocks, root, pricer)) - self._twice(root)
+        least = least + self.ends.leaving_bytes[:, None, :]
         ends = np.arange(len(self._model.keys) + 1)
         allowed = lengths(len(self._model.keys), self._costs.config.shape)
         is_allowed = np.isin(ends[None, :] - ends[:, None], allowed)
-        return (least <= room[None]) & is_allowed[None]
-
-
-def _largest(values: Sequence[float]) -> Floats:
-    """The largest value of every range of items."""
-    count = len(values) + 1
-    found = np.zeros((count, count))
-    for first in range(count - 1):
-        found[first, first + 1 :] = np.maximum.accumulate(values[first:])
-    return found
+        return (least <= self._room[None]) & is_allowed[None]
 
 
 def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:

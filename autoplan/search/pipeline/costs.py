@@ -37,7 +37,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
         ),
         memory=rank_memory(pricing, config),
         is_block=tuple(bool(item.kind) for item in menus.stack.items),
-        cuts=menus.crossing_bytes(boundary),
+        cuts=family.crossings(boundary),
         hops=tuple(
             _hop(config.hop_stays_in_node(rank, job.gpus_per_node), cluster)
             for rank in range(config.pp)

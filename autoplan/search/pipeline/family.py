@@ -10,7 +10,7 @@ from functools import cached_property
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Menu, Prices
-from autoplan.search.regions.menus import Recompute, RegionMenus, region_menus
+from autoplan.search.regions.menus import Crossing, Recompute, RegionMenus, region_menus
 from autoplan.sharding.placement import Placement
 from autoplan.trace.stack import Stack
 
@@ -28,6 +28,7 @@ class Family:
     recompute: Recompute
     menus: RegionMenus
     _boundaries: dict[Prices, Boundary] = field(default_factory=dict)
+    _crossings: dict[tuple[Placement, ...], tuple[Crossing, ...]] = field(default_factory=dict)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -64,6 +65,13 @@ class Family:
                     least_frozen=frozen / self.tp,
                 )
         return found
+
+    def crossings(self, boundary: Boundary) -> tuple[Crossing, ...]:
+        """What crosses each cut."""
+        key = tuple(boundary.values())
+        if key not in self._crossings:
+            self._crossings[key] = self.menus.crossing_bytes(boundary)
+        return self._crossings[key]
 
     def tied(self, boundary: Boundary) -> tuple[tuple[tuple[int, ...], float], ...]:
         """Items that read one parameter, with its elements on a rank, for each that several do."""

@@ -18,7 +18,6 @@ from autoplan.search.pipeline.bounds import Bounds, Model
 from autoplan.search.pipeline.family import Boundary
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
-from autoplan.search.pipeline.objectives import Row
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, value_of
 from cost_models.memory import STORED_BYTES
@@ -51,7 +50,7 @@ class Filler:
         self._model = model
         self._bounds = bounds
         self._pricer = ItemPricer(costs=costs)
-        self._row = Row(is_block=costs.is_block, shape=costs.config.shape)
+        self._row = bounds.rates.row
         self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
         self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
         self.add(0.0)
@@ -111,14 +110,14 @@ class Filler:
     def _rates(self, rank: int, price_s: float, key: str) -> Rates:
         of_blocks = self._is_block[key]
         return summed(
-            self._bounds.rates(name, rank, price_s, of_blocks=of_blocks)
+            self._bounds.rates.rates(name, rank, price_s, of_blocks=of_blocks)
             for name in ("share", "extra")
         )
 
     def _group(self, rank: int, slot: _Slot, count: int) -> Group:
         key, memory = slot.key, self.costs.memory
         columns = tuple(self._columns[key])
-        held = self._bounds.held(rank, of_blocks=self._is_block[key])
+        held = self._bounds.rates.held(rank, of_blocks=self._is_block[key])
         prices = self._bounds.prices(key, self._rates(rank, 0.0, key), self._pricer).prices
         at_once = 1 if slot.place is None else count
         return Group(
@@ -140,7 +139,7 @@ class Filler:
         """Bytes for the items of a rank: less what it holds whatever their columns are."""
         costs, memory = self.costs, self.costs.memory
         room = memory.limit_bytes - memory.fixed_bytes
-        room -= float(self._bounds.leaving_bytes(rank)[stop])
+        room -= float(self._bounds.ends.leaving_bytes[rank, stop])
         for items, elements in costs.tied:
             readers = sum(first <= item < stop for item in items)
             room += memory.held_per_trained * elements * max(0, readers - 1)

@@ -19,8 +19,9 @@ from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
-from autoplan.search.pipeline.objectives import objectives
+from autoplan.search.pipeline.objectives import Row, objectives
 from autoplan.search.pipeline.partition import partition
+from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
 
@@ -82,7 +83,11 @@ class ConfigSearch:
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         model = Model(keys=family.keys, menus=family.free, elements=family.elements)
         self._pricer = ItemPricer(costs=self._costs)
-        self._bounds = Bounds(self._costs, model, objectives(config.shape))
+        rates = RankRates(
+            objectives=objectives(config.shape),
+            row=Row(is_block=self._costs.is_block, shape=config.shape),
+        )
+        self._bounds = Bounds(self._costs, model, rates)
 
     @property
     def best(self) -> Found | None:
@@ -172,7 +177,7 @@ class ConfigSearch:
 
     def _others(self, known: Boundary, price_s: float) -> Iterator[Filler]:
         """A filler for the boundary placements that are good where memory is dear, if others."""
-        rates = self._bounds.rates("share", 0, price_s, of_blocks=True)
+        rates = self._bounds.rates.rates("share", 0, price_s, of_blocks=True)
         dear = self._family.boundary(memory_prices(rates))
         if dear != known:
             yield self._filler(dear)
