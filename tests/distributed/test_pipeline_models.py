@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -22,11 +22,14 @@ from tests.parity.models import Layer, initialise, language_batch
 
 FAMILIES = (
     Cell(model="t5-small", firsts=(0, 1, 5, 7), pp=4),
-    Cell(model="t5-small", firsts=(0, 2, 5, 6), schedule="interleaved_1f1b", tp=2),
-    Cell(model="bert-base", firsts=(0, 1, 2, 3), schedule="zbv", tp=2),
-    Cell(model="gemma2-9b", schedule="zero_bubble", dp=2),
     Cell(model="bart-base", firsts=(0, 2, 4, 5), schedule="interleaved_1f1b", dp=2, zero=1),
-    Cell(model="bert-base", firsts=(0, 3), tp=2, num_microbatches=2),
+    Cell(model="bert-base", firsts=(0, 1, 2, 3), schedule="zbv", tp=2),
+)
+MORE_FAMILIES = (
+    Cell(model="t5-small", firsts=(0, 2, 5, 6), schedule="interleaved_1f1b", tp=2),
+    Cell(model="bart-base", firsts=(0, 1, 3, 4), pp=4, num_microbatches=8),
+    Cell(model="gemma2-9b", schedule="zero_bubble", dp=2),
+    Cell(model="falcon-40b", firsts=(0, 1), tp=2, recompute=True),
     Cell(model="vit-b16", firsts=(0, 1), schedule="gpipe", dp=2, zero=3, num_microbatches=2),
 )
 
@@ -43,12 +46,21 @@ def train_families(rank: int, plans: list[tuple[Cell, OpGraph, Plan]]) -> None:
             raise AssertionError(f"{cell}: {error}") from error
 
 
-def test_families_train_alike():
+def check_families(cells: Sequence[Cell]) -> None:
     plans = []
-    for cell in FAMILIES:
+    for cell in cells:
         graph = traced(cell.model)
         plans.append((cell, graph, pipeline_plan(graph, cell)))
     run_ranks(train_families, 4, plans, deadline_s=280)
+
+
+def test_families_train_alike():
+    check_families(FAMILIES)
+
+
+@pytest.mark.slow
+def test_more_families_train_alike():
+    check_families(MORE_FAMILIES)
 
 
 class Mixed(nn.Module):

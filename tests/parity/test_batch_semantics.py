@@ -13,6 +13,7 @@ from tests.parity.cases import case
 from tests.parity.choose import replicated
 from tests.parity.models import GPT, initialise, language_batch
 from tests.parity.simulate import assert_same, one_device, sharded
+from tests.parity.stages import stages_at
 
 
 def gpt_with_labels(keep: Tensor):
@@ -168,6 +169,8 @@ def test_dropout_is_refused_by_name_on_more_than_one_device(attention, message):
     for degrees in ({"tp": 2}, {"tp": 1, "dp": 2}, {"tp": 1, "num_microbatches": 2}):
         with pytest.raises(UnsupportedModelError, match=message):
             emit_choices(replicated(graph, **degrees), "dropping")
+    with pytest.raises(UnsupportedModelError, match=message):
+        emit_choices(replicated(graph, 1, stages=stages_at(graph, [0])), "dropping")
     emit_choices(replicated(graph, 1), "dropping")
 
 
