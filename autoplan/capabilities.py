@@ -55,13 +55,12 @@ RUNNABLE_SCHEDULES: Mapping[str, ScheduleSupport] = {
 }
 
 
-def runs(schedule: str, *, zero: int, recomputes: bool, replicas: int = 1) -> str | None:
+def runs(schedule: str, *, zero: int, recomputes: bool) -> str | None:
     """Why a plan with these choices cannot run, with the cure; None when it can.
 
     Args:
         schedule: a name of ``cost_models.schedules``, or ``none`` without a pipeline.
         recomputes: whether any block is recomputed in the backward.
-        replicas: groups of data-parallel ranks that each hold a whole copy of what ZeRO splits.
     """
     support = RUNNABLE_SCHEDULES.get(schedule)
     if support is None:
@@ -74,6 +73,4 @@ def runs(schedule: str, *, zero: int, recomputes: bool, replicas: int = 1) -> st
             f"schedule {schedule} splits the backward, which would run a recomputed block again "
             "for each of its weights: recompute nothing, or use 1f1b or interleaved_1f1b"
         )
-    if replicas != 1:
-        return f"replicas = {replicas} cannot be run yet: use replicas = 1"
     return None

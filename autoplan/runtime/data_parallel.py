@@ -111,7 +111,7 @@ class DataParallel:
         is_mixed = self._compute_dtype is not None
         fully_shard(
             unit,
-            mesh=self._mesh.axis("dp"),
+            mesh=self._mesh.sharing(),
             reshard_after_forward=not self._zero.keeps_weights,
             shard_placement_fn=lambda weight: DShard(dims[weight] or 0),
             mp_policy=MixedPrecisionPolicy(
@@ -137,7 +137,7 @@ class DataParallel:
 
 def shards_states(zero: ZeroStage, mesh: RankMesh) -> bool:
     """Whether weights and optimizer states are split over ``dp``."""
-    return zero.shards_states and mesh.dp > 1
+    return zero.shards_states and mesh.shards > 1
 
 
 def units(stage: EmittedStage) -> Iterator[tuple[str, list[str]]]:

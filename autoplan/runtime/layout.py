@@ -45,7 +45,7 @@ class ParameterLayout:
 
     Attributes:
         shape: global.
-        tp_dim, dp_dim: the dims that ``tp`` and ``dp`` split, if any.
+        tp_dim, dp_dim: the dims that ``tp`` and ``dp`` split, if any; ``dp`` within each replica.
         pp_ranks: the ranks of ``pp`` that hold it, each the whole.
     """
 
@@ -66,8 +66,8 @@ class ParameterLayout:
             start[self.tp_dim] = mesh.tp_rank * shape[self.tp_dim]
         if self.dp_dim is not None:
             whole = shape[self.dp_dim]
-            chunk = -(-whole // mesh.dp)
-            first = min(chunk * mesh.dp_rank, whole)
+            chunk = -(-whole // mesh.shards)
+            first = min(chunk * mesh.shard_rank, whole)
             start[self.dp_dim] += first
             shape[self.dp_dim] = min(chunk, whole - first)
         return Box(tuple(start), tuple(shape))
@@ -75,18 +75,18 @@ class ParameterLayout:
     def is_first_copy(self, mesh: RankMesh) -> bool:
         """Whether this rank is the one of those that hold its piece to count or write it."""
         first_tp = self.tp_dim is not None or mesh.tp_rank == 0
-        first_dp = self.dp_dim is not None or mesh.dp_rank == 0
+        first_dp = mesh.dp_rank == 0 if self.dp_dim is None else mesh.replica == 0
         return first_tp and first_dp and mesh.pp_rank == self.pp_ranks[0]
 
 
-def dp_shard_dim(shape: tuple[int, ...], tp_dim: int | None, dp: int) -> int | None:
-    """The dim that FSDP2 splits over ``dp`` of a tensor parallel piece of this shape.
+def dp_shard_dim(shape: tuple[int, ...], tp_dim: int | None, shards: int) -> int | None:
+    """The dim of a tensor parallel piece that FSDP2 splits over ranks of ``dp``.
 
     The first dim that divides evenly; else dim 0 unevenly; None (keep it whole) for a scalar, and
     where dim 0 is split by ``tp`` as well: DTensor gathers an uneven shard nested in another shard
     of the same dim wrongly, without an error.
     """
     for dim, size in enumerate(shape):
-        if size % dp == 0 and size > 0:
+        if size % shards == 0 and size > 0:
             return dim
     return 0 if shape and tp_dim != 0 else None

@@ -16,6 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from autoplan.errors import PlanError
 from autoplan.plan import MeshPlan
+from autoplan.runtime.torch_private import flatten_mesh
+
+_REPLICATED = ("dp_replicate", "dp_shard")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +27,7 @@ class RankMesh:
 
     Attributes:
         device_mesh: the mesh of the axes; None in a process without a process group.
+        replicas: groups of data-parallel ranks that each hold a whole copy of what ZeRO splits.
     """
 
     dp: int
@@ -35,6 +39,22 @@ class RankMesh:
     pp: int = 1
     pp_rank: int = 0
     outermost: Literal["pp", "dp"] = "pp"
+    replicas: int = 1
+
+    @property
+    def shards(self) -> int:
+        """Data-parallel ranks, neighbours on ``dp``, that share what ZeRO splits."""
+        return self.dp // self.replicas
+
+    @property
+    def shard_rank(self) -> int:
+        """This rank's place among those that share with it."""
+        return self.dp_rank % self.shards
+
+    @property
+    def replica(self) -> int:
+        """Which of the groups that share this rank is in."""
+        return self.dp_rank // self.shards
 
     @property
     def world_size(self) -> int:
@@ -54,6 +74,11 @@ class RankMesh:
         """The one-dimensional mesh of this rank along ``name``; there must be a process group."""
         assert self.device_mesh is not None
         return self.device_mesh[name]
+
+    def sharing(self) -> DeviceMesh:
+        """The mesh over which FSDP splits: ``dp``, or its replicas and the ranks of each."""
+        assert self.device_mesh is not None
+        return self.device_mesh[_REPLICATED] if self.replicas > 1 else self.device_mesh["dp"]
 
     def group(self, name: str) -> dist.ProcessGroup | None:
         """The process group along ``name``; None without a process group."""
@@ -83,10 +108,11 @@ class RankMesh:
             dist.barrier()
 
 
-def build_mesh(mesh: MeshPlan, device: torch.device | None = None) -> RankMesh:
+def build_mesh(mesh: MeshPlan, replicas: int = 1, device: torch.device | None = None) -> RankMesh:
     """The mesh of the plan over the running process group.
 
     Args:
+        replicas: of the plan.
         device: where this rank computes; by default its CUDA device under a CUDA backend, else the
             CPU.
 
@@ -108,20 +134,36 @@ def build_mesh(mesh: MeshPlan, device: torch.device | None = None) -> RankMesh:
     device = device or _default_device()
     if not dist.is_initialized():
         return RankMesh(dp=1, tp=1, dp_rank=0, tp_rank=0, device=device, device_mesh=None)
-    axes = ("pp", "dp", "tp") if mesh.outermost == "pp" else ("dp", "pp", "tp")
-    sizes = tuple(getattr(mesh, axis) for axis in axes)
-    device_mesh = init_device_mesh(device.type, sizes, mesh_dim_names=axes)
+    device_mesh = _device_mesh(mesh, replicas, device)
     return RankMesh(
         pp=mesh.pp,
         dp=mesh.dp,
         tp=mesh.tp,
         pp_rank=device_mesh.get_local_rank("pp"),
-        dp_rank=device_mesh.get_local_rank("dp"),
+        dp_rank=device_mesh["dp"].get_local_rank(),
         tp_rank=device_mesh.get_local_rank("tp"),
         device=device,
         device_mesh=device_mesh,
         outermost=mesh.outermost,
+        replicas=replicas,
     )
+
+
+def _device_mesh(mesh: MeshPlan, replicas: int, device: torch.device) -> DeviceMesh:
+    """The axes, outermost first; ``dp`` of several replicas is a view of two axes."""
+    sizes = (
+        {"pp": mesh.pp, "dp": mesh.dp} if mesh.outermost == "pp" else {"dp": mesh.dp, "pp": mesh.pp}
+    )
+    sizes["tp"] = mesh.tp
+    if replicas == 1:
+        return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    split = dict(zip(_REPLICATED, (replicas, mesh.dp // replicas), strict=True))
+    found: dict[str, int] = {}
+    for axis, size in sizes.items():
+        found |= split if axis == "dp" else {axis: size}
+    whole = init_device_mesh(device.type, tuple(found.values()), mesh_dim_names=tuple(found))
+    flatten_mesh(whole[_REPLICATED], "dp")
+    return whole
 
 
 def _words(mesh: MeshPlan) -> str:

@@ -55,7 +55,7 @@ def parallelize(
         raise PlanError("the plan was made for another model: plan this model anew")
     _check_runnable(graph, plan)
     compute_dtype = _compute_dtype(plan)
-    mesh = build_mesh(plan.mesh, device)
+    mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)
     emitted = emit_program(graph, plan)
     _check_precision(emitted, compute_dtype, plan)
@@ -120,7 +120,6 @@ def _check_runnable(graph: OpGraph, plan: Plan) -> None:
         plan.schedule,
         zero=plan.zero,
         recomputes=any(region.recomputed for region in plan.regions),
-        replicas=plan.replicas,
     )
     if reason is not None:
         raise PlanError(reason)

@@ -119,7 +119,7 @@ def layouts_on_dp(
     for name in emitted.parameters:
         layout = layouts[name]
         if name not in doubled:
-            dim = dp_shard_dim(layout.tp_shape(mesh.tp), layout.tp_dim, mesh.dp)
+            dim = dp_shard_dim(layout.tp_shape(mesh.tp), layout.tp_dim, mesh.shards)
             layouts[name] = replace(layout, dp_dim=dim)
     return layouts
 

@@ -184,6 +184,7 @@ class Cell:
     hidden: int = 16
     optimizer: str = "adamw"
     precision: Precision = "fp32"
+    replicas: int = 1
 
 
 def make_net(cell: Cell, seed: int = 0) -> Net:
@@ -205,6 +206,7 @@ def parallel_net(cell: Cell, seed: int = 0, frozen: tuple[str, ...] = ()) -> Par
         zero=cell.zero,
         num_microbatches=cell.num_microbatches,
         precision=cell.precision,
+        replicas=cell.replicas,
     )
     with (
         mock.patch.object(

@@ -51,6 +51,7 @@ class Cell:
     dtype: torch.dtype = torch.float64
     outermost: Literal["pp", "dp"] = "pp"
     recompute: bool = False
+    replicas: int = 1
 
     @property
     def world_size(self) -> int:
@@ -78,6 +79,7 @@ def pipeline_plan(graph: OpGraph, cell: Cell) -> Plan:
         schedule=cell.schedule,
         stages=stages_at(graph, cell.firsts, shape.rank_of),
         outermost=cell.outermost,
+        replicas=cell.replicas,
     )
 
 

@@ -28,6 +28,7 @@ def make_plan(
     schedule: str = "none",
     stages: tuple[StagePlan, ...] = (),
     outermost: Literal["pp", "dp"] = "pp",
+    replicas: int = 1,
 ) -> Plan:
     return Plan(
         job=Job(
@@ -45,6 +46,7 @@ def make_plan(
         num_microbatches=num_microbatches,
         schedule=schedule,
         stages=stages,
+        replicas=replicas,
         regions=regions,
         estimate=_NOTHING,
         search=SearchRecord(gap=0, lower_bound_s=0, candidates=1, space="by hand"),

@@ -69,6 +69,7 @@ def test_any_plan_loads_what_any_plan_saved(tmp_path, optimizer):
         replace(split, tp=1, zero=0),
         replace(split, dp=1),
         replace(split, tp=1, zero=2, num_microbatches=2),
+        replace(split, dp=4, tp=1, replicas=2),
     ):
         run_ranks(load_and_train, cell.dp * cell.tp, tmp_path / "split", cell)
     load_and_train(0, tmp_path / "split", alone)

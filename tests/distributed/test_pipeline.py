@@ -82,6 +82,20 @@ def test_eight_ranks(schedule):
     )  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("outermost", ["pp", "dp"])
+def test_replicas_in_a_pipeline(outermost):
+    check(
+        [
+            Cell(
+                model="gpt tied", schedule=schedule, firsts=FOUR, dp=4, zero=1, replicas=2,
+                num_microbatches=2, outermost=outermost,
+            )
+            for schedule in ("interleaved_1f1b", "zbv")
+        ]
+    )  # fmt: skip
+
+
 def low_precision(rank: int, cells: list[Cell]) -> list[tuple[float, float]]:
     """Gradient errors of bf16, of this rank's stages and on one device, against float32."""
     found = []

@@ -154,7 +154,6 @@ def refuse(rank: int) -> None:
         (replace(plan, schedule="dualpipe"), "schedule dualpipe cannot be run"),
         (replace(plan, stages=backwards), "do not cover the model in order"),
         (replace(plan, stages=()), "pp = 2 and 0 stages"),
-        (replace(plan, replicas=2), "replicas = 2 cannot be run yet"),
         (replace(plan, regions=alone), "cannot be run yet: recompute whole blocks"),
         (
             replace(plan, stages=tuple(replace(s, rank=1 - s.rank) for s in plan.stages)),

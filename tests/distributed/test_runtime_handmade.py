@@ -63,6 +63,16 @@ def test_sizes_that_do_not_divide():
     run_ranks(compare_cells, 4, [Cell(4, 1, 3, hidden=6)])
 
 
+@pytest.mark.parametrize(("dp", "tp", "world_size"), [(4, 1, 4), (4, 2, 8)])
+def test_replicas_of_groups_that_share(dp, tp, world_size):
+    """Hybrid sharding: gradients are scattered within a group and summed between groups."""
+    cells = [
+        Cell(dp, tp, zero, num_microbatches, hidden=6, replicas=2)
+        for zero, num_microbatches in ((0, 2), (1, 2), (2, 1), (3, 2))
+    ]
+    run_ranks(compare_cells, world_size, cells)
+
+
 def test_one_process_without_a_group():
     compare_cells(0, [Cell(zero=zero, num_microbatches=m) for zero in (0, 3) for m in (1, 4)])
 

@@ -26,7 +26,6 @@ def test_every_zero_stage_runs_without_recompute(schedule):
         ("dualpipe", {"zero": 0, "recomputes": False}, "dualpipe cannot be run: use one of none"),
         ("1f1b", {"zero": 4, "recomputes": False}, "zero = 4: use one of 0, 1, 2, 3"),
         ("zbv", {"zero": 0, "recomputes": True}, "recompute nothing, or use 1f1b"),
-        ("none", {"zero": 3, "recomputes": True, "replicas": 2}, "use replicas = 1"),
     ],
 )
 def test_refusals(schedule, choices, reason):
