@@ -118,14 +118,15 @@ def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
     original = nn.Module.__setattr__
     assigned: list[Attribute] = []
     forward = program.forward
-    own = {id(module) for module in program.modules()}
+    modules = list(program.modules())
+    own = {id(module) for module in modules}
 
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         """Compares within the trace, after which export puts containers back."""
-        before = _lengths(program)
+        before = _lengths(modules)
         result = forward(*args, **kwargs)
-        after = _lengths(program)
+        after = _lengths(modules)
         assigned.extend(held for held, length in before.items() if after.get(held) != length)
         return result
 
@@ -143,11 +144,11 @@ def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
         program.forward = forward
 
 
-def _lengths(program: nn.Module) -> dict[Attribute, int]:
+def _lengths(modules: Sequence[nn.Module]) -> dict[Attribute, int]:
     """Lengths of the lists, dicts and sets that modules hold beside their parts."""
     return {
         (module, name): len(value)
-        for module in program.modules()
+        for module in modules
         for name, value in vars(module).items()
         if name not in _OWN and isinstance(value, (list, dict, set))
     }

@@ -3,7 +3,7 @@
 The first call of a block is traced between two marks; a later call that must give the same graph
 becomes one ``autoplan::block`` node. A call reuses a traced one only if
 
-1. the modules are of one group (``repeat_groups``),
+1. the modules are of one group (``repeat_groups``), and still have the parts that they had,
 2. every hidden attribute that the traced call read has the same value here,
 3. the arguments have the same structure, constants, tensor metadata and aliasing, under the same
    grad and autocast state, and
@@ -30,7 +30,7 @@ from autoplan.trace.block_calls import BlockCall, Result, Surroundings, read_cal
 from autoplan.trace.hidden import HIDDEN, reveal
 from autoplan.trace.plain_values import same
 from autoplan.trace.repeat_errors import CannotFoldError
-from autoplan.trace.repeat_groups import buffers_of, find_groups, stored_tensors
+from autoplan.trace.repeat_groups import buffers_of, find_groups, parts_of, stored_tensors
 from autoplan.trace.repeat_ops import MARK, describe
 from autoplan.trace.stand_ins import Results, stand_in
 from autoplan.trace.torch_private import module_getattr, plain_tensor_access
@@ -112,13 +112,16 @@ class BlockMemo:
     def _wrapped(
         self, group: str, path: str, module: nn.Module, *, is_witness: bool
     ) -> Callable[..., Any]:
+        parts = parts_of(module)
+
         def forward(*args: Any, **kwargs: Any) -> Any:
             call = known = None
-            if self._recording is None and _dispatch_state() == self._state:
+            same_parts = self.withheld.parts_of(path) or parts_of(module) == parts
+            if same_parts and self._recording is None and _dispatch_state() == self._state:
                 with plain_tensor_access():
                     stored = self._stored(path, module)
                     call = read_call(group, module, stored, args, kwargs)
-                    known = self._find(call) if call else None
+                    known = self._find(path, call) if call else None
             if call is None:
                 return type(module).forward(module, *args, **kwargs)
             if known is None or is_witness:
@@ -132,7 +135,7 @@ class BlockMemo:
         withheld = self.withheld.of(path)
         if not withheld:
             return stored_tensors(module)
-        return [*withheld, *buffers_of(module)]
+        return [*withheld, *([] if self.withheld.parts_of(path) else buffers_of(module))]
 
     def _stand_in(self, path: str, call: BlockCall, known: _Known) -> Any:
         withheld = self.withheld.of(path)
@@ -145,8 +148,9 @@ class BlockMemo:
             new = stand_in(known.key, path, call.ins, stored, known.outputs, known.results)
             return known.result.rebuilt(call, new)
 
-    def _find(self, call: BlockCall) -> _Known | None:
-        parts = dict(call.module.named_modules(remove_duplicate=False))
+    def _find(self, path: str, call: BlockCall) -> _Known | None:
+        given = self.withheld.parts_of(path)
+        parts = given or dict(call.module.named_modules(remove_duplicate=False))
         for known in self._known[call.key]:
             if all(
                 path in parts and _hides(parts[path], name, value)

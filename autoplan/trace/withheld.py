@@ -1,11 +1,12 @@
-"""Keeps the parameters of repeated blocks out of an export and puts them back into its result.
+"""Keeps the inside of repeated blocks out of an export; puts the parameters back into its result.
 
-The time of ``torch.export`` follows the number of parameters that it lifts to inputs, not the
-number of operators, and a block that stands for an earlier one needs none of its own. So they are
-withheld from all members of a group but the last, which is traced, and the first two, since the
-first is often fed otherwise than the rest. A forward that reads a withheld parameter after all,
-from inside the block or from anywhere else, is noticed: the group is given up here, and exported
-again with all its parameters.
+The time of ``torch.export`` follows the number of parameters that it lifts to inputs, and of the
+modules that it looks through, not the number of operators; a block that stands for an earlier one
+needs none of its own. So they are withheld from all members of a group but the last, which is
+traced, and the first two, since the first is often fed otherwise than the rest. A forward that
+reads a withheld parameter or part after all, from inside the block or from anywhere else, is
+noticed: the group is given up here, and exported again with all it has. Parts that hold buffers, or
+that some module holds in a plain attribute, are left in place.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
+from autoplan.trace.hidden import HIDDEN
 from autoplan.trace.repeat_errors import WithheldError
-from autoplan.trace.repeat_groups import Group
+from autoplan.trace.repeat_groups import Group, own_attributes
 from autoplan.trace.repeat_ops import BLOCK
 from autoplan.trace.torch_private import fake_like
 
 _INNER = slice(2, -1)
+_DEPTH = 4
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ def _noticed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Withheld(dict[str, Any]):
-    """``_parameters`` of a module without its parameters: empty, and not to be used in forward.
+    """``_parameters`` or ``_modules`` of a module without them: empty, not to be used in forward.
 
     Other attributes are looked up here first, so asking for other names is nothing special.
     """
@@ -90,11 +93,16 @@ class _Withheld(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A block, and its parameters by their names in the program, in the order of the module."""
+    """A block, and its parameters by their names in the program, in the order of the module.
+
+    Attributes:
+        parts: itself and its parts by relative path, where these are withheld too; else empty.
+    """
 
     group: str
     module: nn.Module
     parameters: Mapping[str, nn.Parameter]
+    parts: Mapping[str, nn.Module]
 
 
 class WithheldParameters:
@@ -112,17 +120,28 @@ class WithheldParameters:
         self._members: dict[str, _Member] = {}
         owners = Counter(id(part) for _, part in root.named_modules(remove_duplicate=False))
         uses = Counter(id(tensor) for _, tensor in root.named_parameters(remove_duplicate=False))
+        held = {id(module) for module in _modules_in_attributes(root)}
         for group in groups:
             if group.name in given_up or not _stand_alone(group, owners, uses):
                 continue
             for path, module in group.members[_INNER]:
                 parameters = dict(module.named_parameters(prefix=path))
-                self._members[path] = _Member(group.name, module, parameters)
+                parts = dict(module.named_modules()) if parameters else {}
+                apart = not held.intersection(map(id, parts.values()))
+                hidden = apart and not any(part._buffers for part in parts.values())
+                self._members[path] = _Member(
+                    group.name, module, parameters, parts if hidden else {}
+                )
 
     def of(self, path: str) -> list[torch.Tensor]:
         """The withheld parameters of a block, in the order of the module; none of other blocks."""
         member = self._members.get(path)
         return list(member.parameters.values()) if member else []
+
+    def parts_of(self, path: str) -> Mapping[str, nn.Module]:
+        """A block and its parts by relative path, where these are withheld; else empty."""
+        member = self._members.get(path)
+        return member.parts if member else {}
 
     def need(self, path: str) -> None:
         """Gives the group of a block up if its parameters are withheld.
@@ -135,7 +154,7 @@ class WithheldParameters:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Withholds the parameters.
+        """Withholds the parameters and the parts.
 
         Raises:
             WithheldError: on leaving, when the forward read one of them.
@@ -150,23 +169,27 @@ class WithheldParameters:
             finally:
                 self._forward.running = False
 
-        kept = [
-            (part, member.group, part._parameters)
-            for member in self._members.values()
-            for part in member.module.modules()
-            if part._parameters
-        ]
-        for part, group, parameters in kept:
-            part._parameters = _Withheld(group, parameters, self._forward)
+        kept = [(part, kind, group, vars(part)[kind]) for part, kind, group in self._withheld()]
+        for part, kind, group, held in kept:
+            setattr(part, kind, _Withheld(group, held, self._forward))
         self._root.forward = watched
         try:
             yield
         finally:
             self._root.forward = forward
-            for part, _, parameters in kept:
-                part._parameters = parameters
+            for part, kind, _, held in kept:
+                setattr(part, kind, held)
             if self._forward.group is not None:
                 raise WithheldError(self._forward.group)
+
+    def _withheld(self) -> Iterator[tuple[nn.Module, str, str]]:
+        """The modules that go without their parameters or parts, and the group that it is for."""
+        for member in self._members.values():
+            for part in member.module.modules():
+                if part._parameters:
+                    yield part, "_parameters", member.group
+            if member.parts:
+                yield member.module, "_modules", member.group
 
     def put_back(self, program: ExportedProgram) -> None:
         """Writes the exported program as if nothing had been withheld, when no longer ``active``.
@@ -203,6 +226,22 @@ class WithheldParameters:
                 ordered.append(InputSpec(InputKind.PARAMETER, argument, name))
         specs[:] = [*ordered, *(spec for spec in specs if spec.kind is not InputKind.PARAMETER)]
         return inserted
+
+
+def _modules_in_attributes(root: nn.Module) -> Iterator[nn.Module]:
+    """The modules that some module of ``root`` holds in a plain attribute, or in a container."""
+    for module in root.modules():
+        hidden = vars(module).get(HIDDEN, {})
+        for value in (*own_attributes(module).values(), *hidden.values()):
+            yield from _modules_in(value, _DEPTH)
+
+
+def _modules_in(value: Any, depth: int) -> Iterator[nn.Module]:
+    if isinstance(value, nn.Module):
+        yield value
+    elif depth and isinstance(value, (list, tuple, set, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _modules_in(item, depth - 1)
 
 
 def _stand_alone(group: Group, owners: Mapping[int, int], uses: Mapping[int, int]) -> bool:

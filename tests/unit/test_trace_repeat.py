@@ -194,6 +194,7 @@ class Watched(nn.Module):
         super().__init__()
         self.mode, self.first = mode, nn.Linear(8, 8)
         self.layers = nn.ModuleList(Layer(index, "plain", self) for index in range(6))
+        self.held = {"up": [self.layers[2].up]} if mode == "a part held" else {}
 
     def forward(self, x):
         x = self.first(x)
@@ -207,6 +208,15 @@ class Watched(nn.Module):
             x = x + dict(self.layers[3].named_parameters())["up.weight"].sum()
         if self.mode == "a part":
             x = self.layers[2].down(self.layers[2].up(x))
+        if self.mode == "a part held":
+            x = self.layers[2].down(self.held["up"][0](x))
+        if self.mode == "a part's rate":
+            x = x * self.layers[3].dropout.p
+        if self.mode == "how many parts":
+            x = x * len(list(self.modules()))
+        if self.mode == "another part":
+            self.layers[3].dropout = nn.Identity()
+            x = self.layers[3](x)
         if self.mode == "caught":
             try:
                 x = x + self.layers[2].up.weight.sum()
@@ -218,7 +228,8 @@ class Watched(nn.Module):
 
 
 WATCHERS = [
-    "nobody", "detached", "one parameter", "all parameters", "by name", "a part", "caught", "state",
+    "nobody", "detached", "one parameter", "all parameters", "by name", "a part", "a part held",
+    "a part's rate", "how many parts", "another part", "caught", "state",
 ]  # fmt: skip
 
 
@@ -255,13 +266,15 @@ def test_parameters_that_blocks_return_are_in_the_graph():
     assert capture(Model(), example) == capture(Model(), example, fold=False)
 
 
-def test_export_sees_the_parameters_of_the_first_two_and_the_last_block():
+def test_export_sees_the_inside_of_the_first_two_and_the_last_block():
     subject = _subject(Watched("nobody"), (torch.randn(4, 3, 8),))
     program = subject.program()
     memo = BlockMemo(program, (), ())
     with memo.active():
         exported = export_loss(program, subject.tensors(2))
+        parts = [len(list(layer.children())) for layer in program.model.layers]
     assert len(memo.traced) == 2
+    assert parts == [4, 4, 0, 0, 0, 4]
     assert len(exported.graph_signature.parameters) == 2 + 3 * 6
     memo.withheld.put_back(exported)
     names = [name for name, _ in program.named_parameters()]
