@@ -105,7 +105,7 @@ class Bounds:
             )
             if any(rate.forward or rate.backward_input for rate in (*blocks, *root)):
                 values = self._ranges(self._item_values(blocks, root, pricer))
-                values += self._apart(name, blocks, root)
+                values += self._apart(name, blocks, root, pricer)
                 np.maximum(table, values, out=table)
                 both += values[self._watched]
             else:
@@ -155,10 +155,13 @@ class Bounds:
         ends = np.concatenate([np.zeros((len(items), 1)), items.cumsum(axis=1)], axis=1)
         return ends[:, None, :] - ends[:, :, None]
 
-    def _apart(self, name: str, blocks: Sequence[Rates], root: Sequence[Rates]) -> Floats:
+    def _apart(
+        self, name: str, blocks: Sequence[Rates], root: Sequence[Rates], pricer: ItemPricer
+    ) -> Floats:
         """What a range costs beside its items: shared calls, messages between stages, memory."""
         byte_s = np.array([rate.byte for rate in blocks])[:, None, None]
-        shared_s = np.array([rate.forward * self._costs.shared_s for rate in blocks])
+        counted = np.array([pricer.forward_weight(rate) for rate in blocks])
+        shared_s = self._costs.shared_s * counted
         found = self.ends.sends_s[name] + shared_s[:, None, None]
         if byte_s.any():
             found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room[None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -53,18 +53,27 @@ class Family:
     def elements(self) -> Mapping[str, Elements]:
         """Parameters of each region."""
         stack, found = self.menus.stack, {}
-        for key, names in zip(self.keys, stack.parameters, strict=True):
+        rows = list(zip(self.keys, stack.items, stack.parameters, strict=True))
+        root = self._counted({name for _, item, names in rows if not item.kind for name in names})
+        for key, item, names in rows:
             if key not in found:
-                metas = [stack.graph.by_name[name].outputs[0] for name in names]
-                trained = sum(meta.numel for meta in metas if meta.requires_grad)
-                frozen = sum(meta.numel for meta in metas if not meta.requires_grad)
+                trained, frozen = own = self._counted(names)
+                unit_trained, unit_frozen = own if item.kind else root
                 found[key] = Elements(
                     trained=trained,
                     frozen=frozen,
                     least_trained=trained / self.tp,
                     least_frozen=frozen / self.tp,
+                    unit_trained=unit_trained,
+                    unit_frozen=unit_frozen,
                 )
         return found
+
+    def _counted(self, names: Iterable[str]) -> tuple[int, int]:
+        """Elements of parameters, those that are trained and those that are frozen."""
+        metas = [self.menus.stack.graph.by_name[name].outputs[0] for name in names]
+        trained = sum(meta.numel for meta in metas if meta.requires_grad)
+        return trained, sum(meta.numel for meta in metas) - trained
 
     def crossings(self, boundary: Boundary) -> tuple[Crossing, ...]:
         """What crosses each cut."""
@@ -72,6 +81,29 @@ class Family:
         if key not in self._crossings:
             self._crossings[key] = self.menus.crossing_bytes(boundary)
         return self._crossings[key]
+
+    @cached_property
+    def least_crossings(self) -> tuple[Crossing, ...]:
+        """What crosses each cut at least, every boundary in the placement that is best for it."""
+        start = {one.name: one.placements[0] for one in self.menus.boundaries}
+        first = least = self.crossings(start)
+        for one in self.menus.boundaries:
+            tried = [self.crossings({**start, one.name: each}) for each in one.placements]
+            least = tuple(
+                Crossing(
+                    forward_bytes=known.forward_bytes
+                    + min(cut.forward_bytes - before.forward_bytes for cut in cuts),
+                    backward_bytes=known.backward_bytes
+                    + min(cut.backward_bytes - before.backward_bytes for cut in cuts),
+                )
+                for known, before, *cuts in zip(least, first, *tried, strict=True)
+            )
+        return least
+
+    @property
+    def most_tied(self) -> tuple[tuple[tuple[int, ...], float], ...]:
+        """Items that read one parameter, with the most that it can have on a rank."""
+        return tuple((one.items, max(one.elements)) for one in self.menus.shared_parameters)
 
     def tied(self, boundary: Boundary) -> tuple[tuple[tuple[int, ...], float], ...]:
         """Items that read one parameter, with its elements on a rank, for each that several do."""

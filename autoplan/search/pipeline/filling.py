@@ -18,6 +18,7 @@ from autoplan.search.pipeline.bounds import Bounds, Model
 from autoplan.search.pipeline.family import Boundary
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
+from autoplan.search.pipeline.range_ends import RangeEnds
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, value_of
 from cost_models.memory import STORED_BYTES
@@ -49,6 +50,7 @@ class Filler:
         self.boundary = boundary
         self._model = model
         self._bounds = bounds
+        self._ends = RangeEnds(costs=costs, rates=bounds.rates)
         self._pricer = ItemPricer(costs=costs)
         self._row = bounds.rates.row
         self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
@@ -139,7 +141,7 @@ class Filler:
         """Bytes for the items of a rank: less what it holds whatever their columns are."""
         costs, memory = self.costs, self.costs.memory
         room = memory.limit_bytes - memory.fixed_bytes
-        room -= float(self._bounds.ends.leaving_bytes[rank, stop])
+        room -= float(self._ends.leaving_bytes[rank, stop])
         for items, elements in costs.tied:
             readers = sum(first <= item < stop for item in items)
             room += memory.held_per_trained * elements * max(0, readers - 1)

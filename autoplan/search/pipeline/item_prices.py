@@ -2,14 +2,15 @@
 
 An objective is linear in a rank's seconds. Memory enters by a price on bytes, messages over ``dp``
 by prices on elements: their seconds are concave in the elements of a unit, so the chord between the
-fewest and the most that a unit can have is never above them. What shows of messages beside compute
-is ``max((1 - e) messages, messages - e window)``; any mean of both sides is a lower bound:
-the first where compute outlasts them (it *hides* them), the second where they outlast compute.
+fewest and the most that a block can have is never above them; nor is, for the parts of the root
+that a stage has, which move as one, the line from nothing to the whole root. What shows of messages
+beside compute is ``max((1 - e) messages, messages - e window)``; any mean of both sides is a lower
+bound: the first where compute outlasts them (it *hides* them), the second where they outlast it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 from autoplan.search.pipeline.loads import Unit
@@ -19,12 +20,19 @@ from autoplan.search.regions.column import Prices
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elements:
-    """Parameters of a region: all of them, and the fewest that one rank can have."""
+    """Parameters of a region: all of them, and the fewest that one rank can have.
+
+    Attributes:
+        unit_trained, unit_frozen: of the largest unit that it can be part of: itself if it is a
+            block, else the whole root.
+    """
 
     trained: float
     frozen: float
     least_trained: float
     least_frozen: float
+    unit_trained: float
+    unit_frozen: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +113,8 @@ class ItemPricer:
         if clock.stage.shards_states:
             shown = self._shown_messages(rates, is_block=is_block)
             seconds = [shown.forward, shown.backward_input, shown.backward_weight]
-            gather, reduce = self._chord(elements, gathers=True), self._chord(elements)
+            line = self._chord if is_block else self._part
+            gather, reduce = line(elements, gathers=True), line(elements)
             fixed = shown.gathers * gather.fixed_s + shown.reductions * reduce.fixed_s
             frozen_element_s = shown.gathers * gather.element_s
             element_s += frozen_element_s + shown.reductions * reduce.element_s
@@ -122,6 +131,12 @@ class ItemPricer:
             ),
             fixed=fixed,
         )
+
+    def forward_weight(self, rates: Rates) -> float:
+        """How often a second of a stage's forward counts that is in none of its items."""
+        if not self.costs.clock.stage.shards_states:
+            return rates.forward
+        return self._shown_messages(rates, is_block=True).forward
 
     def least_head_s(self, elements: Elements, *, is_block: bool) -> float:
         """What shows at least of a region's gather at the begin of a step."""
@@ -168,9 +183,21 @@ class ItemPricer:
         efficiency = self.costs.clock.overlap_efficiency
         return 1 - efficiency * (1 - outlasts), efficiency * outlasts * under
 
-    def _chord(self, elements: Elements, *, gathers: bool = False) -> _Chord:
+    def _part(self, elements: Elements, *, gathers: bool = False) -> _Chord:
+        """A root part's share of a message of the whole root; what is less of it takes longer."""
+        unit = Unit(
+            trained_elements=elements.unit_trained, frozen_elements=elements.unit_frozen, count=1
+        )
+        counted = unit.trained_elements + gathers * unit.frozen_elements
+        seconds = self._seconds_of(gathers)(unit)
+        return _Chord(fixed_s=0.0, element_s=seconds / counted if counted else 0.0)
+
+    def _seconds_of(self, gathers: bool) -> Callable[[Unit], float]:
         messages = self.costs.clock.messages
-        seconds_of = messages.gather_s if gathers else messages.reduce_s
+        return messages.gather_s if gathers else messages.reduce_s
+
+    def _chord(self, elements: Elements, *, gathers: bool = False) -> _Chord:
+        seconds_of = self._seconds_of(gathers)
         ends = (
             Unit(trained_elements=trained, frozen_elements=frozen, count=1)
             for trained, frozen in (
