@@ -90,21 +90,26 @@ def _block_class(block: BlockClass) -> Iterator[str]:
 def _stage_class(program: Program, index: int) -> Iterator[str]:
     stage = program.stages[index]
     yield f"class {stage.name}(Container):"
-    yield f'{_INDENT}"""{_stage_words(program, index)}"""'
+    yield from (_INDENT + line if line else "" for line in _stage_words(program, index))
     yield ""
     yield from _function("count", stage.count)
     yield ""
     yield from _function("forward", stage.forward, counts=stage.counts)
 
 
-def _stage_words(program: Program, index: int) -> str:
+def _stage_words(program: Program, index: int) -> Iterator[str]:
+    """The docstring of a stage, or of the whole model."""
     count = len(program.stages)
-    what = "The model" if count == 1 else f"Stage {index} of {count}"
-    if count > 1 and (blocks := program.stages[index].blocks):
-        what += f": {_paths(blocks)}"
-    if index == count - 1:
-        return f"{what}; returns the term of the loss of one rank and microbatch."
-    return f"{what}; returns what stage {index + 1} receives."
+    loss = "the term of the loss of one rank and microbatch"
+    if count == 1:
+        yield f'"""The model; returns {loss}."""'
+        return
+    blocks = program.stages[index].blocks
+    held = f": {_paths(blocks)}" if blocks else ""
+    yield f'"""Stage {index} of {count}{held}.'
+    yield ""
+    yield f"Returns {loss if index == count - 1 else f'what stage {index + 1} receives'}."
+    yield '"""'
 
 
 def _paths(paths: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ or by ``del``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,9 +30,13 @@ _MODULE = "self"
 _T = TypeVar("_T", bound=Operand)
 
 
-def tidy(function: Function) -> Function:
-    """The same function with names used again and storages freed."""
-    names = _reused_names(function)
+def tidy(function: Function, made_by_blocks: Collection[str] = ()) -> Function:
+    """The same function with names used again and storages freed.
+
+    Args:
+        made_by_blocks: names of the arguments that are results of blocks elsewhere.
+    """
+    names = _reused_names(function, set(made_by_blocks))
     frees = _frees(function, names)
     return Function(
         inputs=function.inputs,
@@ -42,12 +46,11 @@ def tidy(function: Function) -> Function:
     )
 
 
-def _reused_names(function: Function) -> dict[str, str]:
+def _reused_names(function: Function, made_by_blocks: set[str]) -> dict[str, str]:
     """For every value its final name: that of the value it takes the place of, or its own."""
     last = _last_uses(function, {})
     kept = {value.name for value in function.outputs if isinstance(value, Value)}
     names: dict[str, str] = {}
-    made_by_blocks: set[str] = set()
     for index, statement in enumerate(function.statements):
         outputs = results(statement)
         if isinstance(statement, BlockCall):

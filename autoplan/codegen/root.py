@@ -66,10 +66,13 @@ def _forward(
 ) -> tuple[Function, tuple[Value, ...]]:
     graph, scope = choices.graph, Scope(choices)
     nodes, inputs, counted = part
+    chained: list[str] = []
     for crossing in cut.receives:
         node = crossing.ref.node
         name = "x" if node in graph.block_of else choices.name_of(node)
-        scope.input(crossing.ref, name, crossing.placement)
+        value = scope.input(crossing.ref, name, crossing.placement)
+        if node in graph.block_of:
+            chained.append(value.name)
     _inputs(inputs, scope)
     counts = tuple(
         scope.input(ref, f"{choices.name_of(ref.node)}_count", Replicate()) for ref in counted
@@ -80,9 +83,8 @@ def _forward(
             _call_block(choices, scope, unit, functions[unit.path])
         else:
             scope.call(unit, choices.name_of(unit.name))
-    if not cut.sends:
-        return scope.function([scope.read(graph.output, _WHOLE)]), counts
-    return scope.function([scope.read(c.ref, c.port) for c in cut.sends]), counts
+    sent = [scope.read(crossing.ref, crossing.port) for crossing in cut.sends]
+    return scope.function(sent or [scope.read(graph.output, _WHOLE)], chained), counts
 
 
 def _count(

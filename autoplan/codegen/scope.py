@@ -5,7 +5,7 @@ Readers of one tensor with the same port share one conversion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.liveness import tidy
@@ -136,15 +136,22 @@ class Scope:
         """Adds a statement whose values are defined."""
         self._statements.append(statement)
 
-    def function(self, outputs: Iterable[Operand]) -> Function:
-        """The function as it stands, with these results."""
+    def function(
+        self, outputs: Iterable[Operand], made_by_blocks: Collection[str] = ()
+    ) -> Function:
+        """The function as it stands, with these results.
+
+        Args:
+            made_by_blocks: names of the arguments that are results of blocks elsewhere.
+        """
         return tidy(
             Function(
                 inputs=tuple(self._inputs),
                 statements=tuple(self._statements),
                 outputs=tuple(outputs),
                 frees=((),) * len(self._statements),
-            )
+            ),
+            made_by_blocks,
         )
 
     def _value(self, ref: Ref, name: str, placement: Placement) -> Value:

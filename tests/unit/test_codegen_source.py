@@ -49,6 +49,7 @@ def test_golden_source_of_stages():
     stages = stages_at(tested.graph, [0, 2])
     found = emit_choices(replicated(tested.graph, 1, num_microbatches=3, stages=stages), "tied-gpt")
     assert found.source == GOLDEN_STAGES.read_text()
+    assert max(map(len, found.source.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", MODELS)
