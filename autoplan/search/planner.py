@@ -57,7 +57,7 @@ def plan_priced(
     Without alternatives, the plan is the same and is found sooner.
     """
     graph, job = pricing.graph, pricing.job
-    if job.planned_only:
+    if not isinstance(job.pins.recompute, int):
         return plan_jointly(pricing, progress, with_alternatives=with_alternatives)
     mixing = batch_layout(graph).mixing
     candidates = enumerate_candidates(

@@ -12,9 +12,10 @@ those of the stage that has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cost_models.critical_path import CriticalPath
 from cost_models.schedule_memory import held_microbatches
 from cost_models.schedule_paths import StageCounts, paths
 from cost_models.schedules import PipelineShape
@@ -73,6 +74,26 @@ def objectives(shape: PipelineShape) -> tuple[RankObjective, ...]:
                 extra=_weights(path.extra, own),
                 held=tuple(held[held[:, own].sum(axis=1).argmax(), own].tolist()),
                 ends_step=path.rank == path.ends_at == 0,
+            )
+        )
+    return tuple(found)
+
+
+def along(
+    shape: PipelineShape, path: CriticalPath, known: tuple[RankObjective, ...]
+) -> tuple[RankObjective, ...]:
+    """The objectives of one path alone, say that of a plan: no step is shorter than it is."""
+    nothing = Counted(0.0, 0.0, 0.0)
+    found = []
+    for rank, objective in enumerate(known):
+        own = [stage for stage in range(shape.stages) if shape.rank_of(stage) == rank]
+        none = Weights(stages=(nothing,) * len(own), forward_sends=0, backward_sends=0)
+        found.append(
+            replace(
+                objective,
+                share=_weights(path, own),
+                extra=none,
+                ends_step=shape.rank_of(path.ends_at) == rank,
             )
         )
     return tuple(found)

@@ -1,24 +1,67 @@
-"""The configurations of a job on a model."""
+"""What is offered for a job on a model: configurations, and what their blocks may recompute.
+
+What the runtime cannot run is left out unless the job asks for what can be planned only: operators
+that run again one by one, and what ``autoplan.capabilities`` refuses.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from autoplan.capabilities import runs
+from autoplan.errors import PlanError
+from autoplan.job import Job
 from autoplan.search.pipeline.configs import Config, configs
+from autoplan.search.pipeline.joint import Offer
 from autoplan.search.pricing import Pricing
+from autoplan.search.regions.menus import Recompute
 from autoplan.sharding.batch import batch_layout
 from autoplan.trace.stack import Stack
 
 
-def offered_configs(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Config, ...]:
-    """All configurations that the job allows; ``degrees`` are the admissible ones of ``tp``."""
-    return tuple(
-        configs(
-            pricing.job,
-            degrees,
-            len(stack.items),
-            mixes_batch=bool(batch_layout(pricing.graph).mixing),
-            interleaves=_is_uniform(stack),
-        )
+def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Offer, ...]:
+    """All that the job allows; ``degrees`` are the admissible ones of ``tp``.
+
+    Raises:
+        PlanError: a pin on recomputing that cannot be.
+    """
+    job = pricing.job
+    found = configs(
+        job,
+        degrees,
+        len(stack.items),
+        mixes_batch=bool(batch_layout(pricing.graph).mixing),
+        interleaves=_is_uniform(stack),
     )
+    return tuple(
+        Offer(config=config, recompute=recompute)
+        for config in found
+        for recompute in ways(job, config)
+    )
+
+
+def ways(job: Job, config: Config) -> Iterator[Recompute]:
+    """How the blocks of a configuration may recompute: the most that is allowed, or nothing.
+
+    Raises:
+        PlanError: a number of blocks is pinned.
+    """
+    pinned = job.pins.recompute
+    if isinstance(pinned, int):
+        raise PlanError(
+            f"recompute={pinned}: which blocks run their forward again is chosen for each stage; "
+            "pin none or full, or leave it out"
+        )
+    if job.planned_only:
+        yield pinned or "free"
+        return
+    schedule = config.schedule or "none"
+    wanted: Recompute = pinned or "blocks"
+    for way in (wanted, "none") if wanted == "blocks" else (wanted,):
+        recomputes = way != "none"
+        if not runs(schedule, zero=config.zero, recomputes=recomputes):
+            yield way
+            return
 
 
 def _is_uniform(stack: Stack) -> bool:

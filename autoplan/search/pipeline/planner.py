@@ -6,19 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoplan.errors import PlanError
 from autoplan.job import Pins
 from autoplan.plan import Plan, SearchRecord
 from autoplan.search.candidates import admissible_tp
 from autoplan.search.pins import check_pins
 from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
 from autoplan.search.pipeline.joint import JointSearch
-from autoplan.search.pipeline.offered import offered_configs
+from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
-from autoplan.search.regions.menus import Recompute
 from autoplan.trace.stack import stack_of
 
 Progress = Callable[[float, str], None]
@@ -26,11 +24,11 @@ Progress = Callable[[float, str], None]
 SPACE = (
     "all pp x dp x tp meshes whose tp splits every heavy operator, pp or dp outermost, ZeRO 0-3 "
     "over all data-parallel ranks or those of a node, all microbatches that divide the batch; with "
-    "a pipeline at least as many microbatches as ranks, 1F1B, zero bubble, and for models with one "
-    f"kind of block interleaved 1F1B with up to {MOST_STAGES_PER_RANK} stages a rank, filled "
-    "evenly; cuts between any two blocks or parts of the rest; for each block and operator one "
-    "placement on tp and whether it is recomputed, placed alike where a block ends as where it "
-    "begins"
+    "a pipeline at least as many microbatches as ranks, 1F1B, zero bubble{bubble}, and for models "
+    "with one kind of block "
+    f"interleaved 1F1B with up to {MOST_STAGES_PER_RANK} stages a rank, filled evenly; cuts "
+    "between any two blocks or parts of the rest; for each block {again} and for each of its "
+    "operators one placement on tp, placed alike where a block ends as where it begins"
 )
 
 
@@ -45,17 +43,16 @@ def plan_jointly(
     """
     job = pricing.job
     check_pins(job)
-    recompute = _recompute(job.pins)
     stack = stack_of(pricing.graph)
     degrees = admissible_tp(pricing.graph, job, pricing.strategies_of, pricing.overrides)
-    offered = offered_configs(pricing, stack, degrees)
+    offered = offers(pricing, stack, degrees)
     if not offered:
         raise no_configuration(pricing, stack, degrees)
     search = JointSearch(pricing, stack)
-    outcome = search.best_of(offered, recompute, progress=_told(progress))
+    outcome = search.best_of(offered, progress=_told(progress))
     if outcome.best is None:
-        raise does_not_fit(pricing, stack, offered, recompute)
-    rivals = Rivals(pricing, stack, search, offered, degrees, recompute)
+        raise does_not_fit(pricing, stack, offered)
+    rivals = Rivals(pricing, stack, search, offered, degrees)
     best, standard = rivals.best_with_recipes(outcome.best)
     bound_s = min(outcome.bound_s, best.step_s)
     if math.isclose(bound_s, best.step_s, rel_tol=1e-9):
@@ -72,20 +69,15 @@ def plan_jointly(
     return replace(plan, alternatives=tuple(rivals.alternatives(best, standard)))
 
 
-def _recompute(pins: Pins) -> Recompute:
-    if pins.recompute in (None, "none", "full"):
-        return pins.recompute or "free"
-    raise PlanError(
-        f"recompute={pins.recompute}: operators are chosen one by one where what cannot run yet is "
-        "planned too; pin none or full, or leave it out"
-    )
-
-
 def _space(pricing: Pricing) -> str:
     """The space that the bound holds for."""
     job = pricing.job
+    space = SPACE.format(
+        bubble="" if job.planned_only else " without recomputing",
+        again="which operators are recomputed" if job.planned_only else "whether it is recomputed",
+    )
     is_free = job.pins == Pins() and not job.placements
-    return SPACE if is_free else f"{SPACE}; of these, what the pins and placements given allow"
+    return space if is_free else f"{space}; of these, what the pins and placements given allow"
 
 
 def _told(progress: Progress | None) -> Callable[[int, int, float | None], None] | None:

@@ -43,7 +43,7 @@ class RankRates:
         objective = self.objectives[rank]
         counted = self._counted[name, rank, of_blocks]
         both = objective.share.backwards + objective.extra.backwards
-        byte = byte_price_s * self.weights(name, rank).backwards / both
+        byte = byte_price_s * self.weights(name, rank).backwards / both if both else 0.0
         ends_step = name == "share" and objective.ends_step
         alone, one_stage = len(self.objectives) == 1, self.stages_per_rank == 1
         return Rates(

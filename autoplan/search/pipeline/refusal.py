@@ -9,12 +9,10 @@ from autoplan.search.candidates import admissible_tp
 from autoplan.search.infeasible import changes
 from autoplan.search.memory import largest_category
 from autoplan.search.pins import listed
-from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import rank_memory
-from autoplan.search.pipeline.joint import JointSearch
-from autoplan.search.pipeline.offered import offered_configs
+from autoplan.search.pipeline.joint import JointSearch, Offer
+from autoplan.search.pipeline.offered import offers
 from autoplan.search.pricing import Pricing
-from autoplan.search.regions.menus import Recompute
 from autoplan.sharding.batch import batch_layout
 from autoplan.trace.stack import Stack
 from cost_models.memory import MemoryBreakdown
@@ -40,11 +38,9 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
     )
 
 
-def does_not_fit(
-    pricing: Pricing, stack: Stack, offered: Sequence[Config], recompute: Recompute
-) -> InfeasibleError:
+def does_not_fit(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> InfeasibleError:
     """The error for a job of which no configuration fits."""
-    memory = min(_smallest(pricing, stack, offered, recompute), key=lambda found: found.total)
+    memory = min(_smallest(pricing, stack, offered), key=lambda found: found.total)
     over = memory.total - pricing.limit_bytes
     name, largest = largest_category(memory)
     mixing = batch_layout(pricing.graph).mixing
@@ -52,7 +48,7 @@ def does_not_fit(
         (
             change.words
             for change in changes(pricing, mixing)
-            if _fits(pricing.for_job(change.job), stack, recompute)
+            if _fits(pricing.for_job(change.job), stack)
         ),
         "none of the usual changes helps: use devices with more memory",
     )
@@ -63,32 +59,28 @@ def does_not_fit(
     )
 
 
-def _smallest(
-    pricing: Pricing, stack: Stack, offered: Sequence[Config], recompute: Recompute
-) -> list[MemoryBreakdown]:
+def _smallest(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> list[MemoryBreakdown]:
     """The fullest rank of the configurations whose states take least, with their leanest plan."""
 
-    def states(config: Config) -> tuple[float, int]:
+    def states(offer: Offer) -> tuple[float, int]:
+        config = offer.config
         held = rank_memory(pricing, config).held_per_trained
         return held / (config.pp * config.tp), config.microbatch
 
     search = JointSearch(pricing, stack)
     return [
-        max(search.search(config, recompute).smallest().memory, key=lambda found: found.total)
-        for config in sorted(offered, key=states)[:_TRIED]
+        max(search.search(offer).smallest().memory, key=lambda found: found.total)
+        for offer in sorted(offered, key=states)[:_TRIED]
     ]
 
 
-def _fits(pricing: Pricing, stack: Stack, recompute: Recompute) -> bool:
+def _fits(pricing: Pricing, stack: Stack) -> bool:
     """Whether a plan of another job fits, shown by one that does."""
-    if pricing.job.pins.recompute is None:
-        recompute = "free"
     try:
         degrees = admissible_tp(
             pricing.graph, pricing.job, pricing.strategies_of, pricing.overrides
         )
     except PlanError:
         return False
-    offered = offered_configs(pricing, stack, degrees)
-    found = _smallest(pricing, stack, offered, recompute) if offered else []
+    found = _smallest(pricing, stack, offers(pricing, stack, degrees))
     return any(memory.total <= pricing.limit_bytes for memory in found)

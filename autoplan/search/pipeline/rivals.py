@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from autoplan.plan import Alternative
 from autoplan.search.memory import largest_category
-from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.estimates import estimate_of
-from autoplan.search.pipeline.joint import JointSearch
+from autoplan.search.pipeline.joint import JointSearch, Offer
+from autoplan.search.pipeline.plans import recomputed_blocks
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pipeline.standard import Kind, recipes, runners_up
 from autoplan.search.pricing import Pricing
-from autoplan.search.regions.menus import Recompute
 from autoplan.search.rivals import slower
 from autoplan.trace.stack import Stack
 
@@ -35,15 +34,13 @@ class Rivals:
         pricing: Pricing,
         stack: Stack,
         search: JointSearch,
-        offered: tuple[Config, ...],
+        offered: tuple[Offer, ...],
         degrees: tuple[int, ...],
-        recompute: Recompute,
     ) -> None:
         self._pricing = pricing
         self._search = search
         self._offered = offered
         self._degrees = degrees
-        self._recompute: Recompute = recompute
         unlimited = replace(pricing.job, memory_limit_bytes=_UNLIMITED_BYTES)
         self._unlimited = JointSearch(pricing.for_job(unlimited), stack)
 
@@ -62,23 +59,33 @@ class Rivals:
         for name, found in standard:
             yield self._alternative(name, found, best)
         for kind in runners_up(best.config, self._degrees):
-            members = [config for config in self._offered if kind.accepts(config)]
-            outcome = self._search.best_of(members, self._recompute, tolerance=_RUNNER_UP_TOLERANCE)
+            members = [offer for offer in self._offered if kind.accepts(offer.config)]
+            outcome = self._search.best_of(members, tolerance=_RUNNER_UP_TOLERANCE)
             if outcome.best is not None:
                 yield self._alternative(f"best found, {kind.name}", outcome.best, best)
 
     def _best_of(self, kind: Kind) -> Found | None:
         """The recipe's fastest plan that fits, or the smallest of its fastest where none does."""
-        members = [config for config in self._offered if kind.accepts(config)]
-        ways: list[Recompute] = [w for w in kind.recompute if self._recompute in ("free", w)]
-        for search in (self._search, self._unlimited):
-            found = [search.best_of(members, way).best for way in ways]
-            known = [one for one in found if one is not None]
-            if known and search is self._search:
-                return min(known, key=lambda one: one.step_s)
-            if known:
-                return min(known, key=_peak_bytes)
-        return None
+        members = [
+            Offer(config=offer.config, recompute=way)
+            for offer in self._offered
+            if kind.accepts(offer.config)
+            for way in kind.recompute
+            if offer.recompute in ("free", "blocks", way)
+        ]
+        found = self._search.best_of(members, tolerance=_RUNNER_UP_TOLERANCE).best
+        if found is None and members:
+            found = self._smallest(members)
+        return found
+
+    def _smallest(self, members: list[Offer]) -> Found | None:
+        """Of the recipe's fastest plans, memory aside, recomputing or not, the smaller one."""
+        found = []
+        for way in dict.fromkeys(offer.recompute for offer in members):
+            of_way = [offer for offer in members if offer.recompute == way]
+            best = self._unlimited.best_of(of_way, tolerance=_RUNNER_UP_TOLERANCE).best
+            found += [best] if best else []
+        return min(found, key=_peak_bytes, default=None)
 
     def _fits(self, found: Found) -> bool:
         return found.value.fits(self._pricing.limit_bytes)
@@ -114,5 +121,10 @@ def _peak_bytes(found: Found) -> int:
 
 
 def _recompute_words(found: Found) -> str:
-    policy = found.family.recompute
-    return "by operator" if policy == "free" else policy
+    """What runs again: nothing, every block, so many of them, or some operators."""
+    if found.family.recompute == "free":
+        return "by operator"
+    blocks = recomputed_blocks(found)
+    if all(blocks) or not any(blocks):
+        return "full" if any(blocks) else "none"
+    return f"{sum(blocks)} of {len(blocks)} blocks"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoplan.search.pipeline.bounds import Bounds, Model
 from autoplan.search.pipeline.configs import Config
@@ -19,11 +19,12 @@ from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
-from autoplan.search.pipeline.objectives import Row, objectives
-from autoplan.search.pipeline.partition import partition
+from autoplan.search.pipeline.objectives import RankObjective, Row, along, objectives
+from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
+from cost_models.critical_path import critical_path
 
 TOLERANCE = 1e-3
 """How far from the best of all plans a search may end."""
@@ -81,13 +82,9 @@ class ConfigSearch:
         self._rounds = 0
         self._is_done = False
         self._costs = costs_at(family.boundary(ALL_SECONDS))
-        model = Model(keys=family.keys, menus=family.free, elements=family.elements)
         self._pricer = ItemPricer(costs=self._costs)
-        rates = RankRates(
-            objectives=objectives(config.shape),
-            row=Row(is_block=self._costs.is_block, shape=config.shape),
-        )
-        self._bounds = Bounds(self._costs, model, rates)
+        self._bounds = self._bounds_of(objectives(config.shape))
+        self._along: Bounds | None = None
 
     @property
     def best(self) -> Found | None:
@@ -154,18 +151,48 @@ class ConfigSearch:
             self.advance()
         return self._best
 
+    def _bounds_of(self, counted: tuple[RankObjective, ...]) -> Bounds:
+        family = self._family
+        model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+        row = Row(is_block=self._costs.is_block, shape=self._config.shape)
+        least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
+        return Bounds(least, model, RankRates(objectives=counted, row=row))
+
     def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
+        self._tried += prices
         for price_s in prices:
             self._bounds.add(price_s, self._pricer)
-        self._tried += prices
-        tables = self._bounds.tables()
-        found = partition(tables.share, tables.extra, shortest=self._config.stages_per_rank)
+        found = self._best_cut(self._bounds)
         if found is None:
             self._bound_s = math.inf
             return None
         self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
+        self._follow_path()
         return found.cuts
+
+    def _best_cut(self, bounds: Bounds) -> Partition | None:
+        tables = bounds.tables()
+        return partition(tables.share, tables.extra, shortest=self._config.stages_per_rank)
+
+    def _follow_path(self) -> None:
+        """Raises the bound by the critical path of the best plan, in a pipeline: other plans are
+        no shorter than it is for them, and messages that hold up the schedule are in it."""
+        if self._best is None or self._config.pp == 1 or self._is_close():
+            return
+        if self._along is None:
+            value = self._best.value
+            tails_s = [each.tail_s for each in value.seconds]
+            path = critical_path(self._config.shape, value.sent, tails_s)
+            known = self._bounds.rates.objectives
+            self._along = self._bounds_of(along(self._config.shape, path, known))
+            for price_s in self._tried:
+                self._along.add(price_s, self._pricer)
+        else:
+            self._along.add(self._tried[-1], self._pricer)
+        found = self._best_cut(self._along)
+        if found is not None:
+            self._bound_s = max(self._bound_s, found.value + self._along.head_s)
 
     def _filler(self, boundary: Boundary) -> Filler:
         model = Model(

@@ -57,17 +57,16 @@ def recipes(job: Job, degrees: tuple[int, ...]) -> Iterator[Kind]:
 def runners_up(best: Config, degrees: tuple[int, ...]) -> Iterator[Kind]:
     """Kinds of plans that the best one is none of."""
     if best.pp > 1:
-        yield Kind(name="no pipeline", accepts=lambda c: c.pp == 1, recompute=("free",))
+        yield Kind(name="no pipeline", accepts=lambda c: c.pp == 1)
         yield Kind(
             name="another schedule",
             accepts=lambda c: c.pp > 1 and c.schedule != best.schedule,
-            recompute=("free",),
         )
     else:
-        yield Kind(name="a pipeline", accepts=lambda c: c.pp > 1, recompute=("free",))
+        yield Kind(name="a pipeline", accepts=lambda c: c.pp > 1)
     for tp in degrees:
         if tp != best.tp:
-            yield Kind(name=f"tp={tp}", accepts=_has_tp(tp), recompute=("free",))
+            yield Kind(name=f"tp={tp}", accepts=_has_tp(tp))
 
 
 def _has_tp(tp: int) -> Accepts:

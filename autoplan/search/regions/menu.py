@@ -33,14 +33,14 @@ class Table:
 
 
 def tables_of(
-    ways: Sequence[Ways], costs: MicrobatchCosts, given: Collection[str] = ()
+    ways: Sequence[Ways], widest: Ways, costs: MicrobatchCosts, given: Collection[str] = ()
 ) -> tuple[Table, ...]:
-    """The tables of a region in several modes, that with the most choices last.
+    """The tables of a region in several modes.
 
     Args:
+        widest: a mode that has the choices of all of them.
         given: decisions that may be taken from outside.
     """
-    widest = ways[-1]
     common = Terms(tuple(len(decision.options) for decision in widest.decisions))
     _add_calls(widest, costs, common)
     _add_parameters(widest, costs, common)

@@ -24,10 +24,11 @@ from autoplan.sharding.placement import Placement, Replicate, local_fraction
 from autoplan.trace.graph import Ref
 from autoplan.trace.stack import Stack
 
-Recompute = Literal["free", "none", "full"]
+Recompute = Literal["free", "blocks", "none", "full"]
 
 _MODES: Mapping[Recompute, tuple[Mode, ...]] = {
     "free": (Mode.NOTHING, Mode.ALL, Mode.CALLS),
+    "blocks": (Mode.NOTHING, Mode.ALL),
     "none": (Mode.NOTHING,),
     "full": (Mode.ALL,),
 }
@@ -178,8 +179,12 @@ class RegionMenus:
             modes = self._modes if region.is_block and region.needed else (Mode.NOTHING,)
             given = [crossing_name(boundary) for boundary in self.boundaries]
             given += [parameter.name for parameter in self.shared_parameters]
-            ways = [ways_of(region, self.costs.space, self.boundaries, mode) for mode in modes]
-            self._tables[key] = tables_of(ways, self.costs, given)
+            space, boundaries = self.costs.space, self.boundaries
+            ways = [ways_of(region, space, boundaries, mode) for mode in modes]
+            widest = ways[0]
+            if len(modes) > 1:
+                widest = ways_of(region, space, boundaries, Mode.CALLS)
+            self._tables[key] = tables_of(ways, widest, self.costs, given)
         return self._tables[key]
 
     def crossing_bytes(self, given: Mapping[str, Placement]) -> tuple[Crossing, ...]:
@@ -221,8 +226,8 @@ def region_menus(
     """The menus of a model.
 
     Args:
-        recompute: what blocks may run again in the backward: any of their calls or all of them,
-            nothing, or everything that the backward needs.
+        recompute: what blocks may run again in the backward: any of their calls (``free``),
+            everything that the backward needs or nothing (``blocks``), or always the one of these.
     """
     return RegionMenus(stack, costs, recompute)
 
