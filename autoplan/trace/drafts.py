@@ -7,7 +7,7 @@ graph is drafted, freed of dead calls, named, and only then written once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from autoplan.trace.graph import Arg, OpNode, Ref, SavedTensor, TensorMeta, refs_of
@@ -70,7 +70,12 @@ def written(draft: Draft, name: str, final: Moved) -> OpNode:
         flops=draft.flops,
         backward_flops=draft.backward_flops,
         saved=tuple(
-            kept if kept.source is None else replace(kept, source=final(kept.source))
+            SavedTensor(
+                source=kept.source and final(kept.source),
+                operand=kept.operand,
+                nbytes=kept.nbytes,
+                per_sample=kept.per_sample,
+            )
             for kept in draft.saved
         ),
         where=draft.where,

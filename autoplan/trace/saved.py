@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,6 +51,16 @@ class NodeRun:
     kept: tuple[Kept, ...] = ()
     flops: int = 0
     backward_flops: int = 0
+
+    def keeping(self, kept: tuple[Kept, ...]) -> NodeRun:
+        """The same run, with other storages kept."""
+        return NodeRun(
+            outputs=self.outputs,
+            alias_of=self.alias_of,
+            kept=kept,
+            flops=self.flops,
+            backward_flops=self.backward_flops,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +202,7 @@ class _Run:
             run = self.runs[name]
             if self.packed[name]:
                 kept = tuple(self._copied(self.packed[name], stub, inside, entered))
-                run = replace(run, kept=kept)
+                run = run.keeping(kept)
             self.runs[copy_name(name, stub)] = run
         for node in region.results:
             if node in local:
