@@ -2,17 +2,18 @@
 
 The step takes at least ``sum over ranks of share + max over ranks of extra``, both linear in the
 times of a rank's stages; its ``share`` is what the path of every rank counts of it, its ``extra``
-what its own path counts beyond that. Where a rank has several stages, all ranks have as many items
-or one more, which are dealt to its stages in order, the first stages taking one more where they do
-not come out even (``dealt``). Blocks at one *place* (counted from the end of their stage) run alike
-in all its stages: their weights are those of the average stage. Those of a part of the root are
-those of the stage that has it.
+what its own path counts beyond that. Where a rank has several stages, the items are dealt to all
+stages of the model evenly (``dealt``). Blocks at one *place* (counted from the end of their stage)
+run alike in all stages of a rank: their weights are those of the average stage. Those of a part of
+the root are those of the stage that has it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from cost_models.critical_path import CriticalPath
@@ -55,12 +56,14 @@ class RankObjective:
     Attributes:
         held: microbatches that each of its stages holds activations of at its fullest moment.
         ends_step: what follows its last backward counts.
+        ends_in_root: that backward is of the stage that has the rank's parts of the root.
     """
 
     share: Weights
     extra: Weights
     held: tuple[int, ...]
     ends_step: bool
+    ends_in_root: bool
 
 
 def objectives(shape: PipelineShape) -> tuple[RankObjective, ...]:
@@ -68,12 +71,14 @@ def objectives(shape: PipelineShape) -> tuple[RankObjective, ...]:
     found, held = [], held_microbatches(shape, until_weight=True)
     for path in paths(shape):
         own = [stage for stage in range(shape.stages) if shape.rank_of(stage) == path.rank]
+        ends_step = path.rank == path.ends_at == 0
         found.append(
             RankObjective(
                 share=_weights(path.base, own),
                 extra=_weights(path.extra, own),
                 held=tuple(held[held[:, own].sum(axis=1).argmax(), own].tolist()),
-                ends_step=path.rank == path.ends_at == 0,
+                ends_step=ends_step,
+                ends_in_root=ends_step,
             )
         )
     return tuple(found)
@@ -93,13 +98,14 @@ def along(
                 objective,
                 share=_weights(path, own),
                 extra=none,
-                ends_step=shape.rank_of(path.ends_at) == rank,
+                ends_step=path.ends_at in own,
+                ends_in_root=path.ends_at in own and path.ends_at in (0, shape.stages - 1),
             )
         )
     return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """The items of a model, in order, as far as weights depend on them.
 
@@ -116,49 +122,60 @@ class Row:
         of a rank, or a part of the root."""
         if len(values) == 1:
             return values[0]
-        means = []
-        for length in lengths(len(self.is_block), self.shape):
-            by_place: dict[int, list[float]] = {}
-            for stage, place in self.places(rank, length):
-                if (place >= 0) == of_blocks:
-                    by_place.setdefault(place, []).append(values[stage])
-            means += [sum(found) / len(found) for found in by_place.values()]
+        by_place: dict[int, list[float]] = {}
+        for stage, place in self.places(rank):
+            if (place >= 0) == of_blocks:
+                by_place.setdefault(place, []).append(values[stage])
+        means = [sum(found) / len(found) for found in by_place.values()]
         return min(means, default=min(values))
 
-    def places(self, rank: int, length: int) -> list[tuple[int, int]]:
-        """For each item of a rank that has so many, its stage and its place; -1 in the root."""
-        is_block = self._of_rank(rank, length)
+    def places(self, rank: int) -> list[tuple[int, int]]:
+        """For each item of a rank with several stages, its stage and its place; -1 in the root."""
         found: list[tuple[int, int]] = []
-        first = 0
-        for stage, size in enumerate(dealt(length, self.shape.stages_per_rank)):
-            place = sum(is_block[first : first + size])
-            for block in is_block[first : first + size]:
+        for stage, size in enumerate(self.sizes(rank)):
+            first = self._first[stage * self.shape.ranks + rank]
+            place = sum(self.is_block[first : first + size])
+            for block in self.is_block[first : first + size]:
                 place -= block
                 found.append((stage, place if block else -1))
-            first += size
         return found
 
-    def _of_rank(self, rank: int, length: int) -> tuple[bool, ...]:
-        """Which items of a rank are blocks; the root is at the begin and the end of the model."""
-        if rank == 0:
-            return self.is_block[:length]
-        if rank == self.shape.ranks - 1:
-            return self.is_block[-length:]
-        return (True,) * length
+    def sizes(self, rank: int) -> tuple[int, ...]:
+        """How many items each stage of a rank has, where it has several."""
+        return self._dealt[rank :: self.shape.ranks]
+
+    def lengths(self, rank: int) -> Sequence[int]:
+        """How many items a rank may have."""
+        if self.shape.stages_per_rank == 1:
+            return range(1, len(self.is_block) - self.shape.ranks + 2)
+        return (sum(self.sizes(rank)),)
+
+    @cached_property
+    def _dealt(self) -> tuple[int, ...]:
+        sizes = dealt(self.is_block, self.shape.stages)
+        if sizes is None:
+            raise ValueError(f"{len(self.is_block)} items do not go evenly into {self.shape}")
+        return sizes
+
+    @cached_property
+    def _first(self) -> tuple[int, ...]:
+        """The first item of each stage."""
+        return (0, *itertools.accumulate(self._dealt))
 
 
-def lengths(items: int, shape: PipelineShape) -> tuple[int, ...]:
-    """How many items a rank may have."""
-    if shape.stages_per_rank == 1:
-        return tuple(range(1, items - shape.ranks + 2))
-    each, over = divmod(items, shape.ranks)
-    return (each, each + 1) if over else (each,)
+def dealt(is_block: Sequence[bool], stages: int) -> tuple[int, ...] | None:
+    """How many items each of several stages a rank gets; None where they do not come out even.
 
-
-def dealt(items: int, stages: int) -> tuple[int, ...]:
-    """How many items each stage of a rank gets."""
-    each, over = divmod(items, stages)
-    return tuple(each + (number < over) for number in range(stages))
+    All have as many blocks, and what is before the first and behind the last block goes with them;
+    or all have as many items.
+    """
+    items, blocks = len(is_block), sum(is_block)
+    if blocks and blocks % stages == 0:
+        sizes = [blocks // stages] * stages
+        sizes[0] += is_block.index(True)
+        sizes[-1] += items - sum(sizes)
+        return tuple(sizes)
+    return (items // stages,) * stages if items % stages == 0 else None
 
 
 def _weights(counts: StageCounts, own: Sequence[int]) -> Weights:

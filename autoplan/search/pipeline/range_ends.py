@@ -24,13 +24,20 @@ class RangeEnds:
 
     @cached_property
     def leaving_bytes(self) -> Floats:
-        """By rank and end of its range, what its stages hold of what they have sent on."""
+        """By rank and end of its range, what its stages hold of what they have sent on.
+
+        Where a rank has several, the least that crosses anywhere is behind each, and nothing
+        behind the model.
+        """
         forward, _ = self._crossing
         found = []
         for objective in self.rates.objectives:
             *between, last = objective.held
-            inside = sum(between) * forward[1:-1].min() if between else 0.0
-            found.append(last * forward + inside)
+            inside = 0.0
+            if between:
+                least = forward[1:-1].min()
+                forward, inside = np.append(np.full(len(forward) - 1, least), 0.0), least
+            found.append(last * forward + sum(between) * inside)
         return np.array(found)
 
     @cached_property

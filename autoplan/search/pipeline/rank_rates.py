@@ -46,12 +46,13 @@ class RankRates:
         byte = byte_price_s * self.weights(name, rank).backwards / both if both else 0.0
         ends_step = name == "share" and objective.ends_step
         alone, one_stage = len(self.objectives) == 1, self.stages_per_rank == 1
+        reduces = one_stage or (objective.ends_in_root and not of_blocks)
         return Rates(
             forward=counted.forward,
             backward_input=counted.backward_input,
             backward_weight=counted.backward_weight,
             head=float((name == "share") == alone and one_stage),
-            tail=float(ends_step and (one_stage or not of_blocks)),
+            tail=float(ends_step and reduces),
             optimizer=float(ends_step),
             byte=byte,
             kept_byte=byte * self.held(rank, of_blocks=of_blocks),
