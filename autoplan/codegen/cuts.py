@@ -38,10 +38,8 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cut:
-    """One stage: the names of its first and last item, its blocks, and what enters and leaves."""
+    """One stage: the paths of its blocks, and what enters and leaves."""
 
-    first: str
-    last: str
     blocks: tuple[str, ...]
     receives: tuple[Crossing, ...]
     sends: tuple[Crossing, ...]
@@ -59,8 +57,6 @@ def cut_stages(choices: Choices) -> tuple[Cut, ...]:
     ends = [*starts[1:], len(stack.items)]
     return tuple(
         Cut(
-            first=stack.items[start].name,
-            last=stack.items[end - 1].name,
             blocks=tuple(item.name for item in stack.items[start:end] if item.kind),
             receives=before,
             sends=behind,

@@ -2,7 +2,8 @@
 
 Shapes of what crosses between stages come from the program, so that nothing is run to find them
 out. Memory for what arrives is taken when its message is awaited and let go behind the backward;
-torch would keep it for every microbatch of the step.
+torch would keep it for every microbatch of the step. What is sent is let go once it is sent, unless
+autograd keeps it: stand-ins without values take its place as the roots of the backward.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 
@@ -45,19 +47,31 @@ class StaticStage(PipelineStage):
         )
         self._local = stage
         self._splits_backward = shape.splits_backward
+        self._outgoing: dict[int, Inputs] = {}
 
     def forward_maybe_with_nosync(self, *args: Tensor, **kwargs: Any) -> Any:
         microbatch: Microbatch = kwargs["microbatch"]
         counts = microbatch.counts[self.stage_index]
         found = self._local.forward(args, microbatch.inputs, counts)
-        if self.is_last:
-            return self._apart(found)
-        sent = found if isinstance(found, tuple) else (found,)
-        return tuple(self._apart(tensor.contiguous()) for tensor in sent)
+        if self.is_last:  # where torch splits the backward it detaches the loss in place
+            return found.clone() if self._splits_backward else found
+        return tuple(t.contiguous() for t in (found if isinstance(found, tuple) else (found,)))
 
-    def _apart(self, tensor: Tensor) -> Tensor:
-        """Where torch splits the backward it detaches what a stage returns in place: a copy."""
-        return tensor.clone() if self._splits_backward else tensor
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+        if self.is_last:
+            return output
+        _, received = self.fwd_cache[fwd_chunk_id]
+        self.fwd_cache[fwd_chunk_id] = tuple(StandIn.apply(t) for t in output), received
+        sent = tuple(tensor.detach() for tensor in output)
+        if self.stage_index_to_group_rank[self.stage_index + 1] != self.group_rank:
+            self._outgoing[fwd_chunk_id] = sent
+        return sent
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        peer = self._resolve_peer_global_rank(self.stage_index + 1)
+        sent = self._outgoing.pop(fwd_chunk_id)
+        return [dist.P2POp(dist.isend, tensor, peer, self.group) for tensor in sent]
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
@@ -105,6 +119,19 @@ class StaticStage(PipelineStage):
         for info in infos:
             if info.buffer is not None and info.buffer.is_meta:
                 info.buffer = torch.empty_like(info.buffer, device=self.device)
+
+
+class StandIn(torch.autograd.Function):
+    """A tensor of the same shape without values, whose gradient is that of the original."""
+
+    @staticmethod
+    def forward(ctx: Any, original: Tensor) -> Tensor:
+        storage = original.new_empty(1).untyped_storage()
+        return original.new_empty(0).set_(storage, 0, original.shape, (0,) * original.dim())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
 
 
 def _let_go(infos: Sequence[Any]) -> None:

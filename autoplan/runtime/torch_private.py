@@ -32,10 +32,13 @@ _OVERRIDDEN = (
     "torch.distributed.pipelining.PipelineStage._post_metadata_inference_cleanup",
     "torch.distributed.pipelining.PipelineStage._setup_backward_recv_info",
     "torch.distributed.pipelining.PipelineStage._setup_forward_recv_info",
+    "torch.distributed.pipelining.PipelineStage._resolve_peer_global_rank",
     "torch.distributed.pipelining.PipelineStage.backward_one_chunk",
+    "torch.distributed.pipelining.PipelineStage.forward_one_chunk",
     "torch.distributed.pipelining.PipelineStage.forward_maybe_with_nosync",
     "torch.distributed.pipelining.PipelineStage.get_bwd_recv_ops",
     "torch.distributed.pipelining.PipelineStage.get_fwd_recv_ops",
+    "torch.distributed.pipelining.PipelineStage.get_fwd_send_ops",
     "torch.distributed.pipelining.PipelineStage.set_local_bwd_input",
 )
 PRIVATE_NAMES = (*_USED, *_OVERRIDDEN)
