@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autoplan.search.pipeline.item_prices import Elements, ItemPricer, ItemPrices, Rates
-from autoplan.search.pipeline.objectives import lengths
 from autoplan.search.pipeline.range_ends import RangeEnds, largest, readers_beyond_one
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import WholeCosts
@@ -198,9 +197,9 @@ class Bounds:
         least = self._ranges(self._item_values(blocks, root, pricer)) - self._twice(root)
         least = least + self.ends.leaving_bytes[:, None, :]
         ends = np.arange(len(self._model.keys) + 1)
-        allowed = lengths(len(self._model.keys), self._costs.config.shape)
-        is_allowed = np.isin(ends[None, :] - ends[:, None], allowed)
-        return (least <= self._room[None]) & is_allowed[None]
+        counts = ends[None, :] - ends[:, None]
+        allowed = [np.isin(counts, self.rates.row.lengths(rank)) for rank in self.rates.ranks]
+        return (least <= self._room[None]) & np.array(allowed)
 
 
 def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:

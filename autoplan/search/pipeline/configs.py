@@ -16,6 +16,7 @@ from typing import Literal
 from autoplan.job import Job
 from autoplan.plan import MeshPlan
 from autoplan.search.candidates import divisors
+from autoplan.search.pipeline.objectives import dealt
 from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 
 MOST_STAGES_PER_RANK = 8
@@ -76,22 +77,27 @@ class Config:
 
 
 def configs(
-    job: Job, degrees: tuple[int, ...], items: int, *, mixes_batch: bool, interleaves: bool
+    job: Job,
+    degrees: tuple[int, ...],
+    is_block: tuple[bool, ...],
+    *,
+    mixes_batch: bool,
+    interleaves: bool,
 ) -> Iterator[Config]:
     """Every configuration that the job's pins and batch and the model's items allow.
 
     Args:
         degrees: of ``tp``, ascending.
-        items: between which the model can be cut.
+        is_block: of each item between which the model can be cut.
         mixes_batch: the batch can be cut neither over ranks nor into microbatches.
         interleaves: a rank may have several stages (the model has one kind of block).
     """
     for tp in degrees:
-        for pp in _pipelines(job, tp, items, mixes_batch):
+        for pp in _pipelines(job, tp, len(is_block), mixes_batch):
             dp = job.world_size // (tp * pp)
             for microbatch in _microbatches(job, dp, mixes_batch):
                 count = job.global_batch // (dp * microbatch)
-                for schedule, stages in _schedules(job, pp, count, items, interleaves):
+                for schedule, stages in _schedules(job, pp, count, is_block if interleaves else ()):
                     for zero, replicas, outermost in _states(job, tp, pp, dp):
                         yield Config(
                             pp=pp,
@@ -127,9 +133,12 @@ def _microbatches(job: Job, dp: int, mixes_batch: bool) -> tuple[int, ...]:
 
 
 def _schedules(
-    job: Job, pp: int, count: int, items: int, interleaves: bool
+    job: Job, pp: int, count: int, interleaved: tuple[bool, ...]
 ) -> Iterator[tuple[ScheduleName | None, int]]:
-    """Schedules with their stages per rank; a pipeline has a microbatch for each rank at least."""
+    """Schedules with their stages per rank; a pipeline has a microbatch for each rank at least.
+
+    ``interleaved`` are the items if they may be, else none.
+    """
     pins = job.pins
     if pp == 1:
         if pins.schedule in (None, "none") and pins.stages_per_rank in (None, 1):
@@ -140,18 +149,18 @@ def _schedules(
     offered: list[tuple[ScheduleName, int]] = [("1f1b", 1), ("zero_bubble", 1)]
     if pins.schedule == "gpipe":
         offered.append(("gpipe", 1))
-    if interleaves and count % pp == 0:
-        offered += _interleaved(pp, items)
+    if count % pp == 0:
+        offered += _interleaved(pp, interleaved)
     for schedule, stages in offered:
         wanted = pins.schedule in (None, schedule) and pins.stages_per_rank in (None, stages)
         if wanted and _runs(schedule, pp, stages, count):
             yield schedule, stages
 
 
-def _interleaved(pp: int, items: int) -> Iterator[tuple[ScheduleName, int]]:
-    """Numbers of stages among which a rank's items come out even."""
-    for stages in range(2, min(MOST_STAGES_PER_RANK, items // pp) + 1):
-        if (items // pp) % stages == 0 or -(-items // pp) % stages == 0:
+def _interleaved(pp: int, is_block: tuple[bool, ...]) -> Iterator[tuple[ScheduleName, int]]:
+    """Numbers of stages a rank among which the items come out even."""
+    for stages in range(2, min(MOST_STAGES_PER_RANK, len(is_block) // pp) + 1):
+        if dealt(is_block, pp * stages):
             yield "interleaved_1f1b", stages
 
 

@@ -6,30 +6,30 @@ that keep most go to its last stages, whose microbatches are held for the shorte
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
-from autoplan.search.pipeline.objectives import dealt
+from autoplan.search.pipeline.objectives import Row
 from autoplan.search.pipeline.whole import StageContent
 from autoplan.search.regions.column import Column
-from cost_models.schedules import PipelineShape
 
 
 def stages_of(
-    shape: PipelineShape, cuts: Sequence[int], columns: Sequence[Sequence[Column]]
+    row: Row, cuts: Sequence[int], columns: Sequence[Sequence[Column]]
 ) -> tuple[StageContent, ...]:
     """The stages of a plan.
 
     Args:
+        row: the items and their schedule.
         cuts: where the items of each rank begin, and the number of all items.
         columns: of each rank's items, in order.
     """
+    shape = row.shape
     if shape.stages_per_rank == 1:
         return tuple(
             StageContent(first=first, columns=tuple(row))
             for first, row in zip(cuts, columns, strict=False)
         )
-    sizes = [dealt(stop - first, shape.stages_per_rank) for first, stop in _pairs(cuts)]
+    sizes = [row.sizes(rank) for rank in range(shape.ranks)]
     found, first = [], 0
     taken = [0] * shape.ranks
     for stage in range(shape.stages):
@@ -42,7 +42,3 @@ def stages_of(
         taken[rank] += size
         first += size
     return tuple(found)
-
-
-def _pairs(cuts: Sequence[int]) -> list[tuple[int, int]]:
-    return list(itertools.pairwise(cuts))

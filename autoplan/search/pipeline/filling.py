@@ -8,7 +8,7 @@ column (``objectives``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,15 +20,19 @@ from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
 from autoplan.search.pipeline.range_ends import RangeEnds
 from autoplan.search.pipeline.whole import WholeCosts
-from autoplan.search.regions.column import Column, value_of
+from autoplan.search.regions.column import Column, Prices, value_of
 from cost_models.memory import STORED_BYTES
+
+
+_FEW_BYTES = 2**16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filling:
     """The columns of a rank's items, in order, or none where they do not fit.
 
-    ``price_s`` is what a byte more would save, in seconds of the step; that of the relaxed problem.
+    ``price_s`` is what a byte more would save, in seconds of the step; that of the relaxed problem,
+    or so that all bytes of a device are worth a step where nothing fits.
     """
 
     columns: tuple[Column, ...]
@@ -55,8 +59,10 @@ class Filler:
         self._row = bounds.rates.row
         self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
         self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
+        self._has_leanest = False
         self.add(0.0)
-        self.add(self._dear())
+        self._dear_s = self._longest_s() / costs.memory.limit_bytes
+        self.add(self._dear_s)
 
     def follow(self, pricer: ItemPricer) -> None:
         """Judges messages from here on by another side of what shows of them."""
@@ -65,12 +71,24 @@ class Filler:
     def add(self, price_s: float) -> None:
         """Looks for columns at a price of memory, as the first, the middle and the last rank see
         it."""
+        for key, _, prices in self._asked(price_s):
+            self._columns[key][self._model.menus[key].least(prices).column] = None
+
+    def _add_leanest(self) -> None:
+        """Looks for columns at a price at which few bytes are worth more than a step, with and
+        without those that pass."""
+        self._has_leanest = True
+        for key, rates, prices in self._asked(self._longest_s() / _FEW_BYTES):
+            for recomputed_byte in (0.0, rates.byte):
+                priced = replace(prices, recomputed_bytes=recomputed_byte)
+                self._columns[key][self._model.menus[key].least(priced).column] = None
+
+    def _asked(self, price_s: float) -> Iterator[tuple[str, Rates, Prices]]:
         last = self.costs.config.pp - 1
         for rank in sorted({0, last // 2, last}):
-            for key, menu in self._model.menus.items():
+            for key in self._model.menus:
                 rates = self._rates(rank, price_s, key)
-                prices = self._bounds.prices(key, rates, self._pricer).prices
-                self._columns[key][menu.least(prices).column] = None
+                yield key, rates, self._bounds.prices(key, rates, self._pricer).prices
 
     def fill(self, rank: int, first: int, stop: int, tighter_bytes: float = 0.0) -> Filling:
         """The columns of a rank that has the items from ``first`` up to and without ``stop``."""
@@ -79,8 +97,11 @@ class Filler:
         groups = [self._group(rank, slot, count) for slot, count in counts.items()]
         limit_bytes = self._room(rank, first, stop) - tighter_bytes
         best, loose = fill(groups, limit_bytes), relaxed(groups, limit_bytes)
+        if best is None and not self._has_leanest:
+            self._add_leanest()
+            return self.fill(rank, first, stop, tighter_bytes)
         if best is None:
-            return Filling(columns=(), price_s=0.0)
+            return Filling(columns=(), price_s=self._dear_s)
         columns = self._dealt(counts, best)
         return Filling(
             columns=tuple(columns[slot].pop() for slot in slots),
@@ -106,7 +127,7 @@ class Filler:
         keys = self._model.keys[first:stop]
         if self.costs.config.stages_per_rank == 1:
             return [_Slot(key, None) for key in keys]
-        places = self._row.places(rank, stop - first)
+        places = self._row.places(rank)
         return [_Slot(key, place) for key, (_, place) in zip(keys, places, strict=True)]
 
     def _rates(self, rank: int, price_s: float, key: str) -> Rates:
@@ -161,8 +182,8 @@ class Filler:
         blocks = [most[key] for key, block in zip(keys, is_block, strict=True) if block]
         return max([root, *blocks])
 
-    def _dear(self) -> float:
-        """A price at which all bytes of a device are worth more than all seconds of a step."""
+    def _longest_s(self) -> float:
+        """More than the seconds of a step that count for any rank."""
         longest = max(
             value_of(
                 column, self._bounds.prices(key, self._rates(0, 0.0, key), self._pricer).prices
@@ -170,7 +191,7 @@ class Filler:
             for key, columns in self._columns.items()
             for column in columns
         )
-        return longest * len(self._model.keys) / self.costs.memory.limit_bytes
+        return longest * len(self._model.keys)
 
     def _dealt(self, counts: Mapping[_Slot, int], mix: Mix) -> dict[_Slot, list[Column]]:
         """Columns of the items of each slot, those that keep most first: they go to the end."""

@@ -29,7 +29,7 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
     found = configs(
         job,
         degrees,
-        len(stack.items),
+        tuple(bool(item.kind) for item in stack.items),
         mixes_batch=bool(batch_layout(pricing.graph).mixing),
         interleaves=_is_uniform(stack),
     )

@@ -131,7 +131,7 @@ class ConfigSearch:
         filler, count = self._filler(boundary), len(self._family.keys)
         cuts = [count * rank // self._config.pp for rank in range(self._config.pp + 1)]
         columns = [filler.leanest(first, stop) for first, stop in itertools.pairwise(cuts)]
-        return value_of_whole(filler.costs, stages_of(self._config.shape, cuts, columns))
+        return value_of_whole(filler.costs, stages_of(self._bounds.rates.row, cuts, columns))
 
     def _turns(self) -> bool:
         """Whether messages of the best plan outlast compute where that was not thought, or the
@@ -234,7 +234,7 @@ class ConfigSearch:
 
     def _offer(self, filler: Filler, cuts: tuple[int, ...], fillings: list[Filling]) -> WholeValue:
         """The value of a plan, which is kept if it is the best that fits."""
-        stages = stages_of(self._config.shape, cuts, [filling.columns for filling in fillings])
+        stages = stages_of(self._bounds.rates.row, cuts, [filling.columns for filling in fillings])
         value = value_of_whole(filler.costs, stages)
         best_s = self._best.step_s if self._best else math.inf
         if value.fits(self._costs.memory.limit_bytes) and value.step_s < best_s:
