@@ -23,7 +23,6 @@ from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, Prices, value_of
 from cost_models.memory import STORED_BYTES
 
-
 _FEW_BYTES = 2**16
 
 
@@ -110,6 +109,8 @@ class Filler:
 
     def leanest(self, first: int, stop: int) -> tuple[Column, ...]:
         """The columns that take least memory of those known, for the items of a rank."""
+        if not self._has_leanest:
+            self._add_leanest()
         memory, found = self.costs.memory, {}
         for key in dict.fromkeys(self._model.keys[first:stop]):
             found[key] = min(
