@@ -169,14 +169,18 @@ class Bounds:
     @cached_property
     def _room(self) -> Floats:
         """For each range of items, the bytes that there are for them: less what passes at least, an
-        operator at work and a gradient sent."""
+        operator at work, a gradient sent and weights gathered."""
         model, memory = self._model, self._costs.memory
         least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
         room = memory.limit_bytes - memory.fixed_bytes - largest([least[k] for k in model.keys])
         if not memory.is_alone:
             sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
             room = room - largest(sent)
-        return room
+        gathered = [
+            is_block * memory.trained.gathered_in_flight * model.elements[key].least_trained
+            for key, is_block in zip(model.keys, self._costs.is_block, strict=True)
+        ]
+        return room - largest(gathered)
 
     def _twice(self, root: Sequence[Rates]) -> Floats | float:
         """What is counted once too often where a range has several readers of a parameter."""

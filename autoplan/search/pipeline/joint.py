@@ -1,9 +1,9 @@
 """The search over all configurations: the most promising first, until none can be better.
 
-Every configuration has a bound: first that of its compute alone, then, when that is the lowest of
-all, a quick one of its schedule, then that of its own search, which rises from round to round. The
-configuration whose bound is lowest goes on, until the lowest is within the tolerance of the best
-plan.
+Every configuration has a bound: first that of its operators as if each were alone, then, when that
+is the lowest of all, that of its compute with messages over ``tp``, then a quick one of its
+schedule, then that of its own search, which rises from round to round. The configuration whose
+bound is lowest goes on, until the lowest is within the tolerance of the best plan.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from functools import partial
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import rank_memory, whole_costs
 from autoplan.search.pipeline.family import Family, family
+from autoplan.search.pipeline.objectives import RankObjective, objectives
 from autoplan.search.pipeline.quick_bounds import QuickBounds
 from autoplan.search.pipeline.solve import TOLERANCE, ConfigSearch, Found
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
 from autoplan.trace.stack import Stack
+from cost_models.schedules import PipelineShape
 
 _Key = tuple[int, int, Recompute]
 
@@ -38,9 +40,10 @@ class Offer:
 class _Stage(IntEnum):
     """How a configuration's bound was found."""
 
-    BUSY = 0
-    QUICK = 1
-    ROUNDS = 2
+    ALONE = 0
+    BUSY = 1
+    QUICK = 2
+    ROUNDS = 3
 
 
 Progress = Callable[[int, int, float | None], None]
@@ -64,6 +67,11 @@ class JointSearch:
         self._families: dict[_Key, Family] = {}
         self._quick: dict[_Key, QuickBounds] = {}
         self._searches: dict[Offer, ConfigSearch] = {}
+        self._operators: dict[tuple[int, int], float] = {}
+        self._objectives: dict[PipelineShape, tuple[RankObjective, ...]] = {}
+        metas = [node.outputs[0] for node in pricing.graph.of_kind("parameter")]
+        self._trained = sum(meta.numel for meta in metas if meta.requires_grad)
+        self._frozen = sum(meta.numel for meta in metas if not meta.requires_grad)
 
     def best_of(
         self,
@@ -73,7 +81,7 @@ class JointSearch:
         progress: Progress | None = None,
     ) -> Outcome:
         """The best plan of some configurations."""
-        waiting = [(self._busy_s(offer), n, _Stage.BUSY) for n, offer in enumerate(offers)]
+        waiting = [(self._alone_s(offer), n, _Stage.ALONE) for n, offer in enumerate(offers)]
         heapq.heapify(waiting)
         best: tuple[Found, Offer] | None = None
         best_s = proven_s = math.inf
@@ -84,9 +92,9 @@ class JointSearch:
                 proven_s = min(proven_s, bound_s)
                 break
             offer = offers[number]
-            if stage is _Stage.BUSY:
-                quick_s = max(bound_s, self._quick_of(offer).of(offer.config))
-                heapq.heappush(waiting, (quick_s, number, _Stage.QUICK))
+            if stage < _Stage.QUICK:
+                raised_s = max(bound_s, self._raised_s(offer, stage))
+                heapq.heappush(waiting, (raised_s, number, _Stage(stage + 1)))
                 continue
             search = self.search(offer)
             if not search.is_done:
@@ -110,12 +118,38 @@ class JointSearch:
         if offer not in self._searches:
             family = self._family(offer)
             costs_at = partial(whole_costs, self._pricing, family, offer.config)
-            self._searches[offer] = ConfigSearch(family, offer.config, costs_at)
+            counted = self._objectives_of(offer.config)
+            self._searches[offer] = ConfigSearch(family, offer.config, costs_at, counted)
         return self._searches[offer]
 
-    def _busy_s(self, offer: Offer) -> float:
-        memory = rank_memory(self._pricing, offer.config)
-        return self._quick_of(offer).busy(offer.config, memory)
+    def _alone_s(self, offer: Offer) -> float:
+        """Operators of the fullest rank, each at its fastest; inf where the weights do not fit."""
+        config = offer.config
+        key = config.tp, config.microbatch
+        if not self._weights_fit(config):
+            return math.inf
+        if key not in self._operators:
+            self._operators[key] = fastest_operators_s(self._pricing, *key)
+        return config.num_microbatches * self._operators[key] / config.pp
+
+    def _raised_s(self, offer: Offer, stage: _Stage) -> float:
+        """The bound behind that of a stage."""
+        if stage is _Stage.ALONE:
+            return self._quick_of(offer).busy(offer.config)
+        return self._quick_of(offer).of(offer.config, self._objectives_of(offer.config))
+
+    def _weights_fit(self, config: Config) -> bool:
+        """Whether parameters fit if every rank stored as few as it can."""
+        memory = rank_memory(self._pricing, config)
+        held = memory.held_per_trained * self._trained + memory.held_per_frozen * self._frozen
+        room = memory.limit_bytes - memory.fixed_bytes
+        return held / config.tp <= config.pp * room
+
+    def _objectives_of(self, config: Config) -> tuple[RankObjective, ...]:
+        shape = config.shape
+        if shape not in self._objectives:
+            self._objectives[shape] = objectives(shape)
+        return self._objectives[shape]
 
     def _quick_of(self, offer: Offer) -> QuickBounds:
         key = _key(offer)
@@ -128,6 +162,16 @@ class JointSearch:
         if key not in self._families:
             self._families[key] = family(self._pricing, self._stack, *key)
         return self._families[key]
+
+
+def fastest_operators_s(pricing: Pricing, tp: int, microbatch: int) -> float:
+    """Seconds of all operators of one microbatch on one rank, each at its fastest."""
+    costs, _ = pricing.microbatch(tp, microbatch)
+    space = costs.space
+    return sum(
+        space.folded.copies(region) * min(cost.forward_s + cost.backward_s for cost in options)
+        for region, options in zip(space.regions, costs.operators, strict=True)
+    )
 
 
 def _key(offer: Offer) -> _Key:

@@ -12,6 +12,7 @@ that sum to one, and extras as in ``objectives``,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +21,7 @@ import numpy.typing as npt
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family
-from autoplan.search.pipeline.objectives import Counted, Row, Weights, objectives
-from autoplan.search.pipeline.rank_memory import RankMemory
+from autoplan.search.pipeline.objectives import Counted, RankObjective, Row, Weights
 from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
@@ -33,18 +33,15 @@ class QuickBounds:
 
     family: Family
 
-    def busy(self, config: Config, memory: RankMemory) -> float:
-        """Compute of the fullest rank; inf where the weights do not fit."""
-        if not self._weights_fit(config, memory):
-            return math.inf
+    def busy(self, config: Config) -> float:
+        """Compute of the fullest rank."""
         counts = self.family.counts.values()
         least = self._corners[:, 1, 1]
         once_s = sum(count * value for count, value in zip(counts, least, strict=True))
         return config.num_microbatches * once_s / config.pp
 
-    def of(self, config: Config) -> float:
-        """Seconds that no plan of the configuration beats."""
-        ranks = objectives(config.shape)
+    def of(self, config: Config, ranks: Sequence[RankObjective]) -> float:
+        """Seconds that no plan of the configuration, with these objectives, beats."""
         row = Row(is_block=self._is_block, shape=config.shape)
         counts = np.array(list(self.family.counts.values()), dtype=float)
         share, extra = (
@@ -64,23 +61,6 @@ class QuickBounds:
         blocks = max(range(len(counts)), key=lambda number: counts[number])
         most = math.ceil(counts[blocks] / config.pp)
         return max(mean, most * float(extra[:, blocks].min()))
-
-    def _weights_fit(self, config: Config, memory: RankMemory) -> bool:
-        elements = self.family.elements
-        held = sum(
-            count * elements[key].least_trained * memory.held_per_trained
-            + count * elements[key].least_frozen * memory.held_per_frozen
-            for key, count in self.family.counts.items()
-        )
-        tied = held - self._tied_elements * memory.held_per_trained
-        return tied <= config.pp * (memory.limit_bytes - memory.fixed_bytes)
-
-    @cached_property
-    def _tied_elements(self) -> float:
-        """Elements that are counted by more than one region."""
-        return sum(
-            (len(one.items) - 1) * max(one.elements) for one in self.family.menus.shared_parameters
-        )
 
     @cached_property
     def _corners(self) -> Floats:

@@ -19,7 +19,7 @@ from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
-from autoplan.search.pipeline.objectives import RankObjective, Row, along, objectives
+from autoplan.search.pipeline.objectives import RankObjective, Row, along
 from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
@@ -67,9 +67,16 @@ class ConfigSearch:
     Args:
         family: the regions of the model and their menus.
         costs_at: what plans cost whose items meet in given placements.
+        counted: the objectives of the configuration's schedule.
     """
 
-    def __init__(self, family: Family, config: Config, costs_at: CostsAt) -> None:
+    def __init__(
+        self,
+        family: Family,
+        config: Config,
+        costs_at: CostsAt,
+        counted: tuple[RankObjective, ...],
+    ) -> None:
         self._family = family
         self._config = config
         self._costs_at = costs_at
@@ -83,7 +90,7 @@ class ConfigSearch:
         self._is_done = False
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         self._pricer = ItemPricer(costs=self._costs)
-        self._bounds = self._bounds_of(objectives(config.shape))
+        self._bounds = self._bounds_of(counted)
         self._along: Bounds | None = None
 
     @property
