@@ -266,12 +266,15 @@ def _second_half(tell: Progress) -> Progress:
 def _obstacles(graph: OpGraph, plan: Plan) -> Iterator[str]:
     """What keeps a plan from running as it stands."""
     from autoplan.codegen.checks import randomness
+    from autoplan.codegen.runnable import obstacle
 
     if plan.job.precision not in RUNNABLE_PRECISIONS:
         yield f"{plan.job.precision} is planned only; run it in {' or '.join(RUNNABLE_PRECISIONS)}"
     random = randomness(graph)
     if random and (plan.job.world_size > 1 or plan.num_microbatches > 1):
         yield f"this plan cannot run yet: {random}, and plan again"
+    if reason := obstacle(graph, plan):
+        yield f"this plan cannot run yet: {reason}"
 
 
 def _tell_nobody(fraction: float, what: str) -> None:

@@ -34,24 +34,27 @@ class ScheduleSupport:
 
     Attributes:
         zero: ZeRO stages. In a pipeline 2 and 3 run as 1 does (``cost_models.zero``).
-        recompute: whether blocks can be recomputed in the backward. Where the backward of a stage
-            is split, PyTorch's checkpoints run the block again for the gradient of its inputs, and
-            once more for every group of weights.
+        splits_backward: whether the gradients of weights are computed apart from those of what a
+            stage received. PyTorch's checkpoints would then run a recomputed block once for the
+            first, and again for every weight; and some models' stages cannot be split
+            (``autoplan.sharding.split_backward``).
     """
 
     zero: tuple[int, ...]
-    recompute: bool
+    splits_backward: bool
 
 
 _ANY_ZERO = (0, 1, 2, 3)
+_WHOLE = ScheduleSupport(zero=_ANY_ZERO, splits_backward=False)
+_SPLIT = ScheduleSupport(zero=_ANY_ZERO, splits_backward=True)
 
 RUNNABLE_SCHEDULES: Mapping[str, ScheduleSupport] = {
-    "none": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
-    "gpipe": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
-    "1f1b": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
-    "interleaved_1f1b": ScheduleSupport(zero=_ANY_ZERO, recompute=True),
-    "zero_bubble": ScheduleSupport(zero=_ANY_ZERO, recompute=False),
-    "zbv": ScheduleSupport(zero=_ANY_ZERO, recompute=False),
+    "none": _WHOLE,
+    "gpipe": _WHOLE,
+    "1f1b": _WHOLE,
+    "interleaved_1f1b": _WHOLE,
+    "zero_bubble": _SPLIT,
+    "zbv": _SPLIT,
 }
 
 
@@ -68,7 +71,7 @@ def runs(schedule: str, *, zero: int, recomputes: bool) -> str | None:
     if zero not in support.zero:
         stages = ", ".join(map(str, support.zero))
         return f"schedule {schedule} cannot be run with zero = {zero}: use one of {stages}"
-    if recomputes and not support.recompute:
+    if recomputes and support.splits_backward:
         return (
             f"schedule {schedule} splits the backward, which would run a recomputed block again "
             "for each of its weights: recompute nothing, or use 1f1b or interleaved_1f1b"

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autoplan.capabilities import RUNNABLE_PRECISIONS, runs
+from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.codegen import Emitted, emit_program
+from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup
@@ -29,7 +30,6 @@ from autoplan.runtime.stages import (
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
 from autoplan.runtime.weights import WeightSource
-from autoplan.sharding.split_backward import split_obstacle
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import positional_names
 
@@ -53,7 +53,9 @@ def parallelize(
     """
     if plan.fingerprint != graph.fingerprint:
         raise PlanError("the plan was made for another model: plan this model anew")
-    _check_runnable(graph, plan)
+    reason = obstacle(graph, plan)
+    if reason is not None:
+        raise PlanError(reason)
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)
@@ -108,28 +110,6 @@ def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:
     return AxisGroup(
         name=name, size=size, rank=rank, group="" if group is None else group.group_name
     )
-
-
-def _check_runnable(graph: OpGraph, plan: Plan) -> None:
-    if (plan.mesh.pp > 1) != bool(plan.stages):
-        raise PlanError(
-            f"the plan has pp = {plan.mesh.pp} and {len(plan.stages)} stages: give every rank of "
-            "the pipeline a stage, or plan with pp = 1"
-        )
-    reason = runs(
-        plan.schedule,
-        zero=plan.zero,
-        recomputes=any(region.recomputed for region in plan.regions),
-    )
-    if reason is not None:
-        raise PlanError(reason)
-    if plan.stages and shape_of(plan).splits_backward:
-        obstacle = split_obstacle(graph, plan.stages)
-        if obstacle is not None:
-            raise PlanError(
-                f"schedule {plan.schedule} splits the backward, which would lose gradients here "
-                f"({obstacle}): use 1f1b or interleaved_1f1b"
-            )
 
 
 def _compute_dtype(plan: Plan) -> torch.dtype | None:
