@@ -176,7 +176,7 @@ def pins_of(other: Alternative, job: Job) -> dict[str, int | str]:
         found["recompute"] = other.recompute
     elif words[0].isdecimal() and words[-1] == "blocks":
         found["recompute"] = int(words[0])
-    if job.planned_only:
+    if job.searches_pipelines:
         found |= {
             "pp": other.mesh.pp,
             "schedule": other.schedule,

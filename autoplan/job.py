@@ -78,3 +78,17 @@ class Job:
     @property
     def world_size(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def searches_pipelines(self) -> bool:
+        """Whether pipelines and replicas are searched: where a pin asks for one, and where all that
+        can be planned is."""
+        pins = self.pins
+        asked = (
+            (pins.pp or 1) > 1
+            or (pins.schedule or "none") != "none"
+            or (pins.stages_per_rank or 1) > 1
+            or (pins.replicas or 1) > 1
+            or pins.outermost == "dp"
+        )
+        return self.planned_only or asked

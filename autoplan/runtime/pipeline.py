@@ -97,14 +97,11 @@ class _Schedule(ScheduleRuntime):
 
     def __init__(self, stages: list[StaticStage], shape: PipelineShape) -> None:
         super().__init__(stages, shape.microbatches, loss_fn=_given, scale_grads=False)
-        actions = {rank: _actions(shape, rank) for rank in range(shape.ranks)}
-        self._validate_and_set_stage_mapping(actions)
-        forward = {
-            rank: [a for a in own if a.computation_type == PipelineActionKind.FORWARD]
-            for rank, own in actions.items()
-        }
-        self._training = self._with_messages(actions)
-        self._evaluation = self._with_messages(forward)
+        self._validate_and_set_stage_mapping(
+            {rank: _actions(shape, rank, backward=True) for rank in range(shape.ranks)}
+        )
+        self._training = schedule_of(shape, backward=True)
+        self._evaluation = schedule_of(shape, backward=False)
 
     def forget(self) -> None:
         """Lets go of what forwards left for backwards that do not follow."""
@@ -123,18 +120,23 @@ class _Schedule(ScheduleRuntime):
         if stage.is_last:
             self._internal_losses.append(output)
 
-    def _with_messages(self, actions: dict[int, list[Any]]) -> dict[int, list[Any]]:
-        """Gathers each stage's weights once, ahead, and reduces its gradients once, behind."""
-        kinds, whole = PipelineActionKind, {}
-        for rank, own in actions.items():
-            numbers = list(dict.fromkeys(action.stage_index for action in own))
-            gathers = [PipelineAction(number, kinds.UNSHARD) for number in numbers]
-            frees = [PipelineAction(number, kinds.RESHARD) for number in numbers]
-            whole[rank] = [*gathers, *add_reductions(own, self._n_microbatches), *frees]
-        return add_messages(whole, lambda s: self.stage_index_to_group_rank[s], self._num_stages)
+
+def schedule_of(shape: PipelineShape, *, backward: bool) -> dict[int, list[Any]]:
+    """What torch runs on each rank: the priced actions, or their forwards, with all messages.
+
+    Each stage's weights are gathered once, ahead, and its gradients reduced once, behind.
+    """
+    kinds, whole = PipelineActionKind, {}
+    for rank in range(shape.ranks):
+        own = _actions(shape, rank, backward=backward)
+        numbers = list(dict.fromkeys(action.stage_index for action in own))
+        gathers = [PipelineAction(number, kinds.UNSHARD) for number in numbers]
+        frees = [PipelineAction(number, kinds.RESHARD) for number in numbers]
+        whole[rank] = [*gathers, *add_reductions(own, shape.microbatches), *frees]
+    return add_messages(whole, shape.rank_of, shape.stages)
 
 
-def _actions(shape: PipelineShape, rank: int) -> list[Any]:
+def _actions(shape: PipelineShape, rank: int, *, backward: bool) -> list[Any]:
     kinds = {
         "F": PipelineActionKind.FORWARD,
         "B": PipelineActionKind.FULL_BACKWARD,
@@ -144,6 +146,7 @@ def _actions(shape: PipelineShape, rank: int) -> list[Any]:
     return [
         PipelineAction(action.stage, kinds[action.kind], action.microbatch)
         for action in rank_actions(shape, rank)
+        if backward or action.kind == "F"
     ]
 
 

@@ -8,7 +8,7 @@ operator by name. What the user has pinned is honoured or refused with the value
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.errors import PlanError
@@ -44,7 +44,7 @@ def enumerate_candidates(
 
     Args:
         graph: the model; any batch.
-        job: the job; its pins narrow the list. What cannot run is no candidate.
+        job: a job without pipelines; its pins narrow the list.
         mixing: operators that need the whole batch at once, and why (``BatchLayout.mixing``): they
             allow neither data parallelism nor microbatches.
         strategies_of: the strategies of a node on a ``tp`` axis of a given size.
@@ -53,7 +53,6 @@ def enumerate_candidates(
     Raises:
         PlanError: when a pin cannot hold or no candidate is left.
     """
-    job = replace(job, planned_only=False)
     check_pins(job)
     _check_recompute(graph, job)
     found = []
@@ -108,7 +107,7 @@ def admissible_tp(
 def _wanted_tp(job: Job) -> int | None:
     """The degree that the pins leave; None where they leave several."""
     pins = job.pins
-    pp = pins.pp if job.planned_only else 1
+    pp = pins.pp if job.searches_pipelines else 1
     if pins.tp is not None or pins.dp is None or pp is None:
         return pins.tp
     return job.world_size // (pins.dp * pp)

@@ -25,8 +25,6 @@ def check_pins(job: Job) -> None:
     """
     _check_offered(job.pins)
     _check_values(job)
-    if not job.planned_only:
-        _check_runnable(job.pins)
     _check_degrees(job)
     _check_schedule(job.pins)
     _check_replicas(job)
@@ -73,18 +71,6 @@ def _check_values(job: Job) -> None:
         raise PlanError(f"schedule={pins.schedule} is none; schedule can be {listed(SCHEDULES)}")
 
 
-def _check_runnable(pins: Pins) -> None:
-    """Refuses what the planner knows and the runtime does not."""
-    asked = dict.fromkeys(_of_a_pipeline(pins), "pipelines")
-    if (pins.replicas or 1) > 1:
-        asked["replicas"] = "replicas of what ZeRO splits"
-    for name, what in asked.items():
-        raise PlanError(
-            f"{name}={getattr(pins, name)}: {what} cannot run yet; --allow-planned-only "
-            "(planned_only=True) plans them all the same, or leave the pin out"
-        )
-
-
 def _of_a_pipeline(pins: Pins) -> tuple[str, ...]:
     """The pins that hold with a pipeline only."""
     needs = {
@@ -100,7 +86,7 @@ def _check_degrees(job: Job) -> None:
     """The product of the degrees is the world size, and divides it where one is left open."""
     pins, world = job.pins, job.world_size
     pinned = {axis: getattr(pins, axis) for axis in _AXES if getattr(pins, axis) is not None}
-    are_all = {*pinned, *(() if job.planned_only else ("pp",))} == {*_AXES}
+    are_all = {*pinned, *(() if job.searches_pipelines else ("pp",))} == {*_AXES}
     product = math.prod(pinned.values())
     if product == world or (not are_all and world % product == 0):
         return

@@ -57,7 +57,7 @@ def plan_priced(
     Without alternatives, the plan is the same and is found sooner.
     """
     graph, job = pricing.graph, pricing.job
-    if not isinstance(job.pins.recompute, int):
+    if job.searches_pipelines:
         return plan_jointly(pricing, progress, with_alternatives=with_alternatives)
     mixing = batch_layout(graph).mixing
     candidates = enumerate_candidates(

@@ -54,7 +54,9 @@ def explain_plan(
         PlanError: the plan is not one of this graph.
     """
     pricing = Pricing(graph, plan.job, cluster)
-    base = replace(variant_of(plan), estimate=estimate_of(pricing, found_of(pricing, plan)))
+    base = variant_of(plan)
+    if not plan.job.searches_pipelines:
+        base = replace(base, estimate=estimate_of(pricing, found_of(pricing, plan)))
     tell(0.0, "planning again")
     best = plan_priced(pricing, with_alternatives=why_not is None)
     asked = memory = None

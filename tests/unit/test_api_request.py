@@ -47,19 +47,13 @@ def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pins", "named"),
-    [
-        ({"pp": 4}, "pp=4: pipelines cannot run yet; --allow-planned-only"),
-        ({"schedule": "1f1b"}, "schedule=1f1b: pipelines cannot run yet"),
-        ({"stages_per_rank": 2}, "stages_per_rank=2: pipelines cannot run yet"),
-        ({"outermost": "dp"}, "outermost=dp: pipelines cannot run yet"),
-        ({"replicas": 2}, "replicas=2: replicas of what ZeRO splits cannot run yet"),
-    ],
+    "pins",
+    [{"pp": 4}, {"schedule": "1f1b"}, {"stages_per_rank": 2}, {"outermost": "dp"}, {"replicas": 2}],
 )
-def test_what_cannot_run_is_planned_only_when_asked(pins: dict[str, Any], named: str) -> None:
-    with pytest.raises(PlanError, match=named):
-        job(pins=Pins(**pins))
-    assert job(pins=Pins(**pins), planned_only=True).pins == Pins(**pins)
+def test_pipelines_are_searched_when_a_pin_asks(pins: dict[str, Any]) -> None:
+    assert job(pins=Pins(**pins)).searches_pipelines
+    assert job(planned_only=True).searches_pipelines
+    assert not job().searches_pipelines
 
 
 def test_pins_that_ask_for_what_is_are_no_extra() -> None:

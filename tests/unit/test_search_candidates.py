@@ -85,7 +85,6 @@ def test_pins_are_honoured() -> None:
         ({"gpus": 8, "tp": 8}, "tp can be 1, 2, 4"),
         ({"gpus": 8, "dp": 1}, "dp=1 needs tp=8, which cannot split inp/linear"),
         ({"gpus": 4, "dp": 4, "tp": 2}, "dp=4 times tp=2 is 8, not the 4 GPUs; use dp=2 or tp=1"),
-        ({"pp": 2}, "pp=2: pipelines cannot run yet; --allow-planned-only"),
         ({"cp": 2}, "cp=2: context parallelism is not available yet"),
         ({"ep": 4}, "ep=4: expert parallelism is not available yet"),
         ({"recompute": 3}, "recompute=3: the model has 2 repeated blocks; use none, full or a"),

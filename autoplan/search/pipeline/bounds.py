@@ -87,6 +87,11 @@ class Bounds:
             for region in self._regions
         )
 
+    def forget(self) -> None:
+        """Frees the tables, when no bound is asked any more."""
+        self._share = self._extra = np.zeros((0, 0, 0))
+        self._tried.clear()
+
     def tables(self) -> Tables:
         """The bounds so far."""
         return Tables(
@@ -161,7 +166,7 @@ class Bounds:
         byte_s = np.array([rate.byte for rate in blocks])[:, None, None]
         counted = np.array([pricer.forward_weight(rate) for rate in blocks])
         shared_s = self._costs.shared_s * counted
-        found = self.ends.sends_s[name] + shared_s[:, None, None]
+        found = self.ends.sends_s(name) + shared_s[:, None, None]
         if byte_s.any():
             found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room[None])
         return found - self._twice(root)

@@ -40,13 +40,19 @@ class RangeEnds:
             found.append(last * forward + sum(between) * inside)
         return np.array(found)
 
+    def sends_s(self, name: str) -> Floats:
+        """For one objective, messages by rank and range: forward behind it, backward before it."""
+        ends, begins = self._sends[name]
+        return ends[:, None, :] + begins[:, :, None]
+
     @cached_property
-    def sends_s(self) -> Mapping[str, Floats]:
-        """For each objective, messages by rank and range: forward behind it, backward before it."""
-        return {
-            name: np.array([self._sends(name, rank) for rank in self.rates.ranks])
-            for name in ("share", "extra")
-        }
+    def _sends(self) -> Mapping[str, tuple[Floats, Floats]]:
+        """For each objective, messages by rank at the ends and the begins of ranges."""
+        found = {}
+        for name in ("share", "extra"):
+            rows = [self._of_rank(name, rank) for rank in self.rates.ranks]
+            found[name] = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+        return found
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
@@ -56,7 +62,7 @@ class RangeEnds:
         backward = [0.0, *(cut.backward_bytes for cut in cuts), 0.0]
         return np.array(forward), np.array(backward)
 
-    def _sends(self, name: str, rank: int) -> Floats:
+    def _of_rank(self, name: str, rank: int) -> tuple[Floats, Floats]:
         """Where a rank has several stages, the least that crosses anywhere counts for each."""
         weights = self.rates.weights(name, rank)
         forward, backward = self._crossing
@@ -64,8 +70,7 @@ class RangeEnds:
             forward, backward = (np.full(len(of), of[1:-1].min()) for of in (forward, backward))
         hops = self.costs.hops
         ends = weights.forward_sends * _seconds(hops[rank], forward)
-        begins = weights.backward_sends * _seconds(hops[rank - 1], backward)
-        return ends[None, :] + begins[:, None]
+        return ends, weights.backward_sends * _seconds(hops[rank - 1], backward)
 
 
 def _seconds(hop: Hop, nbytes: Floats) -> Floats:

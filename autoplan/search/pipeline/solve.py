@@ -34,6 +34,7 @@ _PRICES_AT_ONCE = 4
 _SAME_PRICE = 0.05
 _MOST_REFILLS = 4
 _SAFETY = 1.05
+_TURN = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,19 +119,24 @@ class ConfigSearch:
                 filler.add(price_s)
         self._cuts = self._cut(self._prices) or self._cuts
         self._rounds += 1
-        if self._cuts is None:
-            self._is_done = True
-            return
-        fillings = [self._fill(filler, self._cuts) for filler in self._fillers]
+        self._is_done = self._cuts is None or not self._continues(self._cuts)
+        if self._is_done:
+            self._bounds.forget()
+            self._along = None
+
+    def _continues(self, cuts: tuple[int, ...]) -> bool:
+        """Plans for new cuts, and what to try next; whether there is anything."""
+        fillings = [self._fill(filler, cuts) for filler in self._fillers]
         worth = [filling.price_s for row in fillings for filling in row]
-        near = self._bounds.near(self._cuts) if max(worth) > 0 else []
+        near = self._bounds.near(cuts) if max(worth) > 0 else []
         self._prices = self._new_prices([*(price for price in worth if price > 0), *near])
         if self._turns():
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
-        is_loose = bool(self._prices)
-        self._is_done = self._is_close() or not is_loose or self._rounds == _MOST_ROUNDS
-        if len(self._fillers) == 1 and not self._is_done:
+        if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
+            return False
+        if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
+        return True
 
     def smallest(self) -> WholeValue:
         """A plan that takes little memory: items shared evenly, with their leanest columns."""
@@ -147,10 +153,11 @@ class ConfigSearch:
             return False
         clock, loads = self._costs.clock, self._best.value.loads
         forward, backward = clock.hides(max(loads, key=lambda load: load.forward_s))
-        turned = ItemPricer(costs=self._costs, hides_forward=forward, hides_backward=backward)
-        changes = turned != self._pricer
-        self._pricer = turned
-        return changes
+        known = self._pricer
+        if max(abs(forward - known.hides_forward), abs(backward - known.hides_backward)) < _TURN:
+            return False
+        self._pricer = replace(known, hides_forward=forward, hides_backward=backward)
+        return True
 
     def finish(self) -> Found | None:
         """The best plan after all rounds: the same whatever else is searched."""
