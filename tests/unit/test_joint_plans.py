@@ -1,0 +1,141 @@
+"""Plans of small models over pipelines: files, parts, alternatives, and the same each time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from autoplan import plan_io
+from autoplan.explanation import pins_of
+from autoplan.job import Job, Pins
+from autoplan.plan import Plan
+from autoplan.search.planner import plan_job
+from autoplan.sharding.assignment import assign
+from autoplan.trace.graph import OpGraph
+from tests.unit.region_graphs import random_model
+from tests.unit.search_graphs import gated_mlp, job, small_cluster, two_kinds
+from tests.unit.test_trace_stack import encoder_decoder, gpt2
+
+CLUSTER = small_cluster()
+GRAPHS = {
+    "gated": lambda: gated_mlp(4, width=128, hidden=512, tokens=512),
+    "two kinds": lambda: two_kinds(2, width=64, tokens=512),
+    "gpt2": gpt2,
+    "encoder and decoder": encoder_decoder,
+    "random": lambda: random_model(3),
+}
+CASES = [
+    ("gated", 1, 1.0),
+    ("gated", 2, 0.8),
+    ("gated", 4, 0.6),
+    ("two kinds", 2, 1.0),
+    ("two kinds", 4, 0.6),
+    ("gpt2", 2, 0.6),
+    ("gpt2", 8, 1.0),
+    ("encoder and decoder", 1, 0.6),
+    ("encoder and decoder", 4, 1.0),
+    ("random", 2, 0.8),
+]
+"""Model, devices, and the part of what the fastest plan takes that there is."""
+
+
+@cache
+def graph_of(name: str) -> OpGraph:
+    return GRAPHS[name]()
+
+
+@cache
+def free_job(devices: int) -> Job:
+    nodes = 2 if devices > 4 else 1
+    return replace(job(nodes=nodes, gpus=devices // nodes, batch=16), planned_only=True)
+
+
+@cache
+def planned(name: str, devices: int, part: float, **pins: int | str) -> Plan:
+    """A plan where memory is short of what the fastest plan takes."""
+    asked = replace(free_job(devices), pins=Pins(**pins))  # pyright: ignore[reportArgumentType]
+    if part < 1:
+        fixed = CLUSTER.device.workspace_bytes
+        most = planned(name, devices, 1.0).estimate.peak_memory_bytes
+        limit_bytes = (fixed + part * (most - fixed)) / (1 - asked.memory_margin)
+        asked = replace(asked, memory_limit_bytes=int(limit_bytes))
+    return plan_job(graph_of(name), asked, CLUSTER)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_files_and_parts(case):
+    plan = planned(*case)
+    assert plan_io.from_json(plan_io.to_json(plan)) == plan
+    estimate = plan.estimate
+    parts = estimate.compute_s + estimate.exposed_comm_s + estimate.bubble_s + estimate.optimizer_s
+    assert parts == pytest.approx(estimate.step_s)
+    assert estimate.peak_memory_bytes == max(stage.memory.total for stage in estimate.stages)
+    assert estimate.memory_limit_bytes is not None
+    assert estimate.peak_memory_bytes <= estimate.memory_limit_bytes
+    assert plan.search.gap == pytest.approx(1 - plan.search.lower_bound_s / estimate.step_s)
+    assert 0 <= plan.search.gap < 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_placements_go_together(case):
+    plan = planned(*case)
+    if any(region.recomputed_operators for region in plan.regions):
+        plan = planned(*case, recompute="full")
+    assert assign(graph_of(case[0]), plan.regions, plan.mesh.tp)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_alternatives_are_no_faster_and_can_be_pinned(case):
+    plan = planned(*case)
+    for other in plan.alternatives:
+        if not other.fits:
+            continue
+        assert plan.estimate.step_s <= other.step_s
+        again = planned(*case, **pins_of(other, plan.job)).estimate
+        assert again.step_s == pytest.approx(other.step_s, rel=1e-12)
+        assert again.peak_memory_bytes == other.peak_memory_bytes
+
+
+@pytest.mark.parametrize("pins", [{"pp": 2}, {"pp": 4, "schedule": "zero_bubble"}], ids=str)
+@pytest.mark.parametrize("name", ["gated", "gpt2", "encoder and decoder"])
+def test_pipelines_of_a_few_stages(name, pins):
+    plan = planned(name, 4, 1.0, **pins)
+    graph = graph_of(name)
+    assert plan.mesh.pp == pins["pp"]
+    assert plan_io.from_json(plan_io.to_json(plan)) == plan
+    staged = [block for stage in plan.stages for block in stage.blocks]
+    assert staged == [block.path for block in graph.blocks]
+    assert assign(graph, plan.regions, plan.mesh.tp)
+    free = planned(name, 4, 1.0)
+    assert free.estimate.step_s <= plan.estimate.step_s
+    assert free.search.lower_bound_s <= plan.estimate.step_s
+
+
+def test_the_same_again():
+    for case in (("gated", 4, 0.6), ("gpt2", 2, 0.6)):
+        before = plan_io.to_json(planned(*case))
+        planned.cache_clear()
+        assert plan_io.to_json(planned(*case)) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [("gated", 4, 0.6), ("gpt2", 2, 0.6)], ids=str)
+def test_the_same_under_other_hash_seeds(case):
+    told = "import sys; from tests.unit import test_joint_plans as t; from autoplan import plan_io;"
+    told += f"sys.stdout.write(plan_io.to_json(t.planned(*{case!r})))"
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", told],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(texts) == 1
