@@ -78,17 +78,27 @@ class JointSearch:
         offers: Sequence[Offer],
         *,
         tolerance: float = TOLERANCE,
+        most_rounds: int | None = None,
         progress: Progress | None = None,
     ) -> Outcome:
-        """The best plan of some configurations."""
+        """The best plan of some configurations.
+
+        Args:
+            offers: those to search.
+            tolerance: how far from the best the plan may be.
+            most_rounds: end when there is a plan after so many rounds, proven or not.
+            progress: called with the configurations looked at, their number, and the best step.
+        """
         waiting = [(self._alone_s(offer), n, _Stage.ALONE) for n, offer in enumerate(offers)]
         heapq.heapify(waiting)
         best: tuple[Found, Offer] | None = None
         best_s = proven_s = math.inf
         looked_at: set[int] = set()
+        rounds = 0
         while waiting:
             bound_s, number, stage = heapq.heappop(waiting)
-            if bound_s >= best_s * (1 - tolerance):
+            is_enough = best is not None and most_rounds is not None and rounds >= most_rounds
+            if is_enough or bound_s >= best_s * (1 - tolerance):
                 proven_s = min(proven_s, bound_s)
                 break
             offer = offers[number]
@@ -99,6 +109,7 @@ class JointSearch:
             search = self.search(offer)
             if not search.is_done:
                 search.advance()
+                rounds += 1
             looked_at.add(number)
             if search.best is not None and search.best.step_s < best_s:
                 best, best_s = (search.best, offer), search.best.step_s

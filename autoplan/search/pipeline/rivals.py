@@ -22,8 +22,8 @@ from autoplan.trace.stack import Stack
 
 _GIB = 2**30
 _UNLIMITED_BYTES = 2**50
-# Nor need it be proven that a runner-up is the best of its kind.
-_RUNNER_UP_TOLERANCE = 0.05
+# It need not be proven that a runner-up is the best of its kind.
+_RUNNER_UP_ROUNDS = 4
 
 
 class Rivals:
@@ -60,7 +60,7 @@ class Rivals:
             yield self._alternative(name, found, best)
         for kind in runners_up(best.config, self._degrees):
             members = [offer for offer in self._offered if kind.accepts(offer.config)]
-            outcome = self._search.best_of(members, tolerance=_RUNNER_UP_TOLERANCE)
+            outcome = self._search.best_of(members, most_rounds=_RUNNER_UP_ROUNDS)
             if outcome.best is not None:
                 yield self._alternative(f"best found, {kind.name}", outcome.best, best)
 
@@ -73,7 +73,7 @@ class Rivals:
             for way in kind.recompute
             if offer.recompute in ("free", "blocks", way)
         ]
-        found = self._search.best_of(members, tolerance=_RUNNER_UP_TOLERANCE).best
+        found = self._search.best_of(members, most_rounds=_RUNNER_UP_ROUNDS).best
         if found is None and members:
             found = self._smallest(members)
         return found
@@ -83,7 +83,7 @@ class Rivals:
         found = []
         for way in dict.fromkeys(offer.recompute for offer in members):
             of_way = [offer for offer in members if offer.recompute == way]
-            best = self._unlimited.best_of(of_way, tolerance=_RUNNER_UP_TOLERANCE).best
+            best = self._unlimited.best_of(of_way, most_rounds=_RUNNER_UP_ROUNDS).best
             found += [best] if best else []
         return min(found, key=_peak_bytes, default=None)
 

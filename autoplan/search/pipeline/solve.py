@@ -29,7 +29,7 @@ from cost_models.critical_path import critical_path
 TOLERANCE = 1e-3
 """How far from the best of all plans a search may end."""
 
-_MOST_ROUNDS = 6
+_MOST_ROUNDS = 5
 _PRICES_AT_ONCE = 4
 _SAME_PRICE = 0.05
 _MOST_REFILLS = 4

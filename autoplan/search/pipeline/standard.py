@@ -64,9 +64,10 @@ def runners_up(best: Config, degrees: tuple[int, ...]) -> Iterator[Kind]:
         )
     else:
         yield Kind(name="a pipeline", accepts=lambda c: c.pp > 1)
-    for tp in degrees:
-        if tp != best.tp:
-            yield Kind(name=f"tp={tp}", accepts=_has_tp(tp))
+    smaller = [tp for tp in degrees if tp < best.tp]
+    larger = [tp for tp in degrees if tp > best.tp]
+    for tp in (*smaller[-1:], *larger[:1]):
+        yield Kind(name=f"tp={tp}", accepts=_has_tp(tp))
 
 
 def _has_tp(tp: int) -> Accepts:
