@@ -22,7 +22,7 @@ from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import Family
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pipeline.loads import Unit
-from autoplan.search.pipeline.objectives import Row, dealt
+from autoplan.search.pipeline.objectives import Row, dealt, objectives
 from autoplan.search.pipeline.solve import ConfigSearch
 from autoplan.search.pipeline.whole import WholeCosts, value_of_whole
 from autoplan.search.pricing import Pricing
@@ -174,7 +174,8 @@ class JointProblem:
         return whole_costs(self.pricing, cast(Family, self.family), self.config, boundary)
 
     def search(self) -> ConfigSearch:
-        return ConfigSearch(cast(Family, self.family), self.config, self.costs_at)
+        counted = objectives(self.config.shape)
+        return ConfigSearch(cast(Family, self.family), self.config, self.costs_at, counted)
 
 
 @cache

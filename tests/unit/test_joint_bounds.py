@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoplan.search.pipeline.objectives import objectives
 from autoplan.search.pipeline.quick_bounds import QuickBounds
 from autoplan.search.pipeline.solve import ConfigSearch
 from autoplan.search.pipeline.whole import value_of_whole
@@ -21,8 +22,8 @@ _SEEDS = st.integers(0, 2**32 - 1)
 
 def check_quick_bounds(problem: JointProblem, best_s: float) -> None:
     quick = QuickBounds(family=problem.family)  # pyright: ignore[reportArgumentType]
-    assert quick.busy(problem.config, problem.costs(0).memory) <= best_s * (1 + _SLACK)
-    assert quick.of(problem.config) <= best_s * (1 + _SLACK)
+    assert quick.busy(problem.config) <= best_s * (1 + _SLACK)
+    assert quick.of(problem.config, objectives(problem.config.shape)) <= best_s * (1 + _SLACK)
 
 
 def check_rounds(search: ConfigSearch, best_s: float) -> None:

@@ -78,6 +78,7 @@ def test_files_and_parts(case):
     assert estimate.memory_limit_bytes is not None
     assert estimate.peak_memory_bytes <= estimate.memory_limit_bytes
     assert plan.search.gap == pytest.approx(1 - plan.search.lower_bound_s / estimate.step_s)
+    assert plan.search.gap is not None
     assert 0 <= plan.search.gap < 1
 
 
@@ -95,6 +96,7 @@ def test_alternatives_are_no_faster_and_can_be_pinned(case):
     for other in plan.alternatives:
         if not other.fits:
             continue
+        assert other.step_s is not None
         assert plan.estimate.step_s <= other.step_s
         again = planned(*case, **pins_of(other, plan.job)).estimate
         assert again.step_s == pytest.approx(other.step_s, rel=1e-12)
