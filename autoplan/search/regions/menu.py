@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,20 +33,42 @@ class Table:
     operator_bytes: tuple[tuple[float, ...], ...]
 
 
-def tables_of(
-    ways: Sequence[Ways], widest: Ways, costs: MicrobatchCosts, given: Collection[str] = ()
-) -> tuple[Table, ...]:
-    """The tables of a region in several modes.
+class ModeTables:
+    """The tables of a region in several modes, each made when it is first asked for.
 
     Args:
+        ways: of each mode.
         widest: a mode that has the choices of all of them.
         given: decisions that may be taken from outside.
     """
-    common = Terms(tuple(len(decision.options) for decision in widest.decisions))
-    _add_calls(widest, costs, common)
-    _add_parameters(widest, costs, common)
-    add_conversions(widest, costs, common)
-    return tuple(_table(each, widest, common, costs, given) for each in ways)
+
+    def __init__(
+        self,
+        ways: Sequence[Ways],
+        widest: Ways,
+        costs: MicrobatchCosts,
+        given: Collection[str] = (),
+    ) -> None:
+        self.ways = tuple(ways)
+        self._widest = widest
+        self._costs = costs
+        self._given = given
+        self._made: dict[int, Table] = {}
+
+    def table(self, mode: int) -> Table:
+        """The tables of one mode."""
+        if mode not in self._made:
+            ways = self.ways[mode]
+            self._made[mode] = _table(ways, self._widest, self._common, self._costs, self._given)
+        return self._made[mode]
+
+    @cached_property
+    def _common(self) -> Terms:
+        terms = Terms(tuple(len(decision.options) for decision in self._widest.decisions))
+        _add_calls(self._widest, self._costs, terms)
+        _add_parameters(self._widest, self._costs, terms)
+        add_conversions(self._widest, self._costs, terms)
+        return terms
 
 
 def _table(
@@ -106,22 +129,26 @@ class RegionMenu:
         taken: by decision name, the choice that it takes.
     """
 
-    def __init__(self, tables: tuple[Table, ...], taken: Mapping[str, int]) -> None:
+    def __init__(self, tables: ModeTables, taken: Mapping[str, int]) -> None:
         self.tables = tables
         self._taken = [
-            {table.ways.number[name]: choice for name, choice in taken.items()} for table in tables
+            {ways.number[name]: choice for name, choice in taken.items()} for ways in tables.ways
         ]
-        self.programs = tuple(
-            Program(table.reduction.terms.restricted(at), table.ways.region.key)
-            for table, at in zip(tables, self._taken, strict=True)
-        )
+        self._programs: dict[int, Program] = {}
         self._known: dict[Prices, Least] = {}
+
+    def program(self, mode: int) -> Program:
+        """What finds the best way in one mode."""
+        if mode not in self._programs:
+            table = self.tables.table(mode)
+            terms = table.reduction.terms.restricted(self._taken[mode])
+            self._programs[mode] = Program(terms, table.ways.region.key)
+        return self._programs[mode]
 
     def least_operator_bytes(self) -> float:
         """What the largest operator at work holds at least, whatever is chosen."""
-        return min(
-            max((min(row) for row in table.operator_bytes), default=0.0) for table in self.tables
-        )
+        working = self.tables.table(0).operator_bytes
+        return max((min(row) for row in working), default=0.0)
 
     def least(self, prices: Prices) -> Least:
         """The best way at some prices; always the same for the same prices, found once."""
@@ -131,22 +158,23 @@ class RegionMenu:
 
     def _least(self, prices: Prices) -> Least:
         vector = np.array([getattr(prices, name, 0.0) for name in AMOUNTS])
-        asked = {mode: self.programs[mode].priced(vector) for mode in self._worth_asking(prices)}
+        asked = {mode: self.program(mode).priced(vector) for mode in self._worth_asking(prices)}
         mode = min(asked, key=lambda mode: asked[mode].value)
         column = self._column(mode, asked[mode].choices())
         return Least(value_of(column, prices), column)
 
     def _worth_asking(self, prices: Prices) -> Iterable[int]:
         """The modes that can be best; where memory is free, nothing gains from running again."""
-        asked = range(len(self.tables))
-        return asked if prices.kept_bytes or self.tables[0].ways.mode is not Mode.NOTHING else [0]
+        modes = self.tables.ways
+        is_free = not prices.kept_bytes and modes[0].mode is Mode.NOTHING
+        return [0] if is_free else range(len(modes))
 
     def _column(self, mode: int, found: tuple[int, ...]) -> Column:
-        taken, table = self._taken[mode], self.tables[mode]
+        taken, table = self._taken[mode], self.tables.table(mode)
         choices = table.reduction.complete(
             [taken.get(number, choice) for number, choice in enumerate(found)]
         )
-        amounts: Amounts = self.programs[mode].amounts(found)
+        amounts: Amounts = self.program(mode).amounts(found)
         working = table.operator_bytes
         return Column(
             choices=(mode, *choices),

@@ -16,7 +16,7 @@ from typing import Literal
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.boundaries import boundaries_of, boundary_of, folded_ref
 from autoplan.search.regions.column import Column
-from autoplan.search.regions.menu import RegionMenu, Table, tables_of
+from autoplan.search.regions.menu import ModeTables, RegionMenu
 from autoplan.search.regions.messages import messages_of
 from autoplan.search.regions.region import key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
@@ -97,7 +97,7 @@ class RegionMenus:
         self.boundaries = boundaries_of(stack, space.folded, costs.sizes, space.tp)
         self.regions = regions_of(stack, space.folded, costs.sizes.nodes, self.boundaries)
         self._modes = _MODES[recompute]
-        self._tables: dict[str, tuple[Table, ...]] = {}
+        self._tables: dict[str, ModeTables] = {}
         self._menus: dict[tuple[str, tuple[tuple[str, int], ...]], RegionMenu] = {}
 
     @cached_property
@@ -172,7 +172,7 @@ class RegionMenus:
             self._menus[known] = RegionMenu(self.tables(key), taken)
         return self._menus[known]
 
-    def tables(self, key: str) -> tuple[Table, ...]:
+    def tables(self, key: str) -> ModeTables:
         """A region's ways, in each mode that is allowed."""
         if key not in self._tables:
             region = self.regions[key]
@@ -184,7 +184,7 @@ class RegionMenus:
             widest = ways[0]
             if len(modes) > 1:
                 widest = ways_of(region, space, boundaries, Mode.CALLS)
-            self._tables[key] = tables_of(ways, widest, self.costs, given)
+            self._tables[key] = ModeTables(ways, widest, self.costs, given)
         return self._tables[key]
 
     def crossing_bytes(self, given: Mapping[str, Placement]) -> tuple[Crossing, ...]:
@@ -212,12 +212,12 @@ class RegionMenus:
     def decisions(self, key: str, column: Column) -> RegionDecisions:
         """What a column of a region's menu decides."""
         mode, *choices = column.choices
-        return _decisions(self.tables(key)[mode].ways, choices)
+        return _decisions(self.tables(key).ways[mode], choices)
 
     def messages_s(self, key: str, column: Column) -> Mapping[str, float]:
         """Seconds of a column's messages over ``tp`` for one microbatch, by collective."""
         mode, *choices = column.choices
-        return messages_of(self.tables(key)[mode].ways, self.costs, choices)
+        return messages_of(self.tables(key).ways[mode], self.costs, choices)
 
 
 def region_menus(
