@@ -47,6 +47,10 @@ def _check_offered(pins: Pins) -> None:
                 f"{axis}={getattr(pins, axis)}: {word} parallelism is not available yet; "
                 f"use {axis}=1 or leave it out"
             )
+    if pins.schedule == "zbv":
+        raise PlanError(
+            "schedule=zbv is not searched; use schedule=zero_bubble, which also splits the backward"
+        )
 
 
 def _check_values(job: Job) -> None:

@@ -29,15 +29,50 @@ def split_obstacle(graph: OpGraph, stages: Sequence[StagePlan]) -> str | None:
     stack = stack_of(graph)
     starts = stage_starts(stack, stages)
     for start, end in pairwise([*starts[1:], len(stack.items)]):
-        names = [name for item in stack.items[start:end] for name in item.calls]
-        reached = _reached(stack, start, names)
-        readers = _readers(graph, set(names))
-        for weight in _weights(graph, names):
-            if not _is_chain(graph, weight, readers, reached):
-                return (
-                    f"{weight.node} is read by other operators than one that also reads what "
-                    f"the stage at {stack.items[start].name} receives"
-                )
+        parts = {name: 0 for item in stack.items[start:end] for name in item.calls}
+        weight = _unsplit(stack, start, parts)
+        if weight is not None:
+            return (
+                f"{weight} is read by other operators than one that also reads what "
+                f"the stage at {stack.items[start].name} receives"
+            )
+    return None
+
+
+def split_obstacle_of_any(graph: OpGraph) -> str | None:
+    """Why the backward cannot be split wherever the model is cut; None when it always can.
+
+    A stage that begins at the second item has the fewest tensors that follow from what it received
+    and the most readers of each weight, and no chain is cut that lies within one item: where that
+    stage and items pass, all do.
+    """
+    stack = stack_of(graph)
+    if len(stack.items) < 2:
+        return None
+    parts = {name: n for n, item in enumerate(stack.items[1:]) for name in item.calls}
+    weight = _unsplit(stack, 1, parts)
+    if weight is None:
+        return None
+    return (
+        f"where {weight} is read is not, or not always, one operator that also reads what a stage "
+        "receives"
+    )
+
+
+def _unsplit(stack: Stack, start: int, parts: Mapping[str, int]) -> str | None:
+    """The first weight whose way is no chain, among the calls of a stage.
+
+    Args:
+        start: the stage's first item.
+        parts: for every call of the stage the number of the part of it that chains may not leave.
+    """
+    graph = stack.graph
+    names = list(parts)
+    reached = _reached(stack, start, names)
+    readers = _readers(graph, parts)
+    for weight in _weights(graph, names):
+        if not _is_chain(graph, weight, readers, reached):
+            return weight.node
     return None
 
 
@@ -52,12 +87,13 @@ def _reached(stack: Stack, start: int, names: Sequence[str]) -> set[Ref]:
     return found
 
 
-def _readers(graph: OpGraph, names: Set[str]) -> dict[Ref, list[str]]:
-    """The calls of the stage that read each tensor; an empty name stands for other stages."""
+def _readers(graph: OpGraph, parts: Mapping[str, int]) -> dict[Ref, list[str]]:
+    """The calls of the stage that read each tensor; an empty name stands for other parts."""
     found: dict[Ref, list[str]] = {}
     for ref, readers in graph.readers.items():
-        own = [name for name in readers if name in names]
-        if ref.node in names and len(own) < len(readers):
+        own = [name for name in readers if name in parts]
+        home = parts.get(ref.node)
+        if home is not None and any(parts.get(name) != home for name in readers):
             own.append("")
         found[ref] = own
     return found

@@ -71,19 +71,30 @@ class Stack:
 
     @cached_property
     def parameters(self) -> tuple[tuple[str, ...], ...]:
-        """For each item, the parameter nodes that it reads; one may be read by several."""
+        """For each item, the parameter nodes that it reads; one may be read by several.
+
+        What nothing reads is counted with the first part of the root.
+        """
         kinds = {node.name: node.kind for node in self.graph.nodes}
-        return tuple(
-            tuple(
-                dict.fromkeys(
-                    ref.node
-                    for name in item.calls
-                    for ref in self.graph.by_name[name].operands
-                    if kinds[ref.node] == "parameter"
-                )
+        found = [
+            dict.fromkeys(
+                ref.node
+                for name in item.calls
+                for ref in self.graph.by_name[name].operands
+                if kinds[ref.node] == "parameter"
             )
             for item in self.items
-        )
+        ]
+        for item, names in zip(self.items, found, strict=True):
+            if not item.kind:
+                names.update(dict.fromkeys(self._unread))
+                break
+        return tuple(map(tuple, found))
+
+    @property
+    def _unread(self) -> tuple[str, ...]:
+        nodes = self.graph.of_kind("parameter")
+        return tuple(node.name for node in nodes if not self.graph.readers.get(Ref(node.name)))
 
 
 def stack_of(graph: OpGraph) -> Stack:

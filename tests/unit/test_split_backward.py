@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from autoplan.plan import StagePlan
-from autoplan.sharding.split_backward import split_obstacle
+from autoplan.sharding.split_backward import split_obstacle, split_obstacle_of_any
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
+from autoplan.trace.stack import stack_of
 
 ACTIVATION = TensorMeta(shape=(4, 8), dtype="float32", batch_dims=(0,), requires_grad=True)
 WEIGHT = TensorMeta(shape=(8,), dtype="float32", requires_grad=True)
@@ -95,6 +96,51 @@ def test_a_stage_that_receives_nothing_with_a_gradient():
         blocks=made.blocks, output=made.output, batch=4,
     )  # fmt: skip
     assert "w2 is read by" in (split_obstacle(cut, STAGES) or "")
+
+
+def cuts(made: OpGraph) -> list[tuple[StagePlan, ...]]:
+    """All ways to cut a graph of three items into stages."""
+    items = stack_of(made).items
+    found = []
+    for firsts in ((0, 1), (0, 2), (0, 1, 2)):
+        ends = (*firsts[1:], len(items))
+        found.append(
+            tuple(
+                StagePlan(
+                    rank=rank,
+                    first=items[start].name,
+                    blocks=tuple(item.name for item in items[start:end] if item.kind),
+                )
+                for rank, (start, end) in enumerate(zip(firsts, ends, strict=True))
+            )
+        )
+    return found
+
+
+BEHIND = {
+    "fine": [node("last", "block/mul", "w2"), node("loss", "last")],
+    "head tied to the first part": [node("last", "block/mul", "w0"), node("loss", "last")],
+    "tied to the block": [node("last", "block/mul", "w1"), node("loss", "last")],
+    "two readers": [node("last", "block/mul", "w2"), node("loss", "last", "w2")],
+    "side that the block does not read": [
+        node("side", "w2", outputs=(WEIGHT,)), node("last", "block/mul", "side"),
+        node("loss", "last", "side"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_wherever_it_is_cut(name):
+    made = graph(weight("w2"), *BEHIND[name])
+    of_each = [split_obstacle(made, stages) for stages in cuts(made)]
+    assert (split_obstacle_of_any(made) is None) == (of_each == [None] * len(of_each))
+
+
+def test_a_model_of_one_part_is_never_split():
+    x = node("x", kind="input", target="x", outputs=(TensorMeta(shape=(4, 8), dtype="float32"),))
+    made = OpGraph(nodes=(x, weight("w"), node("loss", "x", "w")), blocks=(), output=Ref("loss"),
+                   batch=4)  # fmt: skip
+    assert split_obstacle_of_any(made) is None
 
 
 def test_the_first_stage_is_never_split():

@@ -1,14 +1,15 @@
 """What is offered for a job on a model: configurations, and what their blocks may recompute.
 
 What the runtime cannot run is left out unless the job asks for what can be planned only: operators
-that run again one by one, and what ``autoplan.capabilities`` refuses.
+that run again one by one, what ``autoplan.capabilities`` refuses, and schedules that split the
+backward where a cut of the model could keep it from being split (``sharding.split_backward``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoplan.capabilities import runs
+from autoplan.capabilities import RUNNABLE_SCHEDULES, runs
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.search.pipeline.configs import Config, configs
@@ -16,6 +17,7 @@ from autoplan.search.pipeline.joint import Offer
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
 from autoplan.sharding.batch import batch_layout
+from autoplan.sharding.split_backward import split_obstacle_of_any
 from autoplan.trace.stack import Stack
 
 
@@ -23,9 +25,10 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
     """All that the job allows; ``degrees`` are the admissible ones of ``tp``.
 
     Raises:
-        PlanError: a pin on recomputing that cannot be.
+        PlanError: a pin on recomputing or on the schedule that cannot be.
     """
     job = pricing.job
+    splits = _may_split(pricing)
     found = configs(
         job,
         degrees,
@@ -36,6 +39,7 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
     return tuple(
         Offer(config=config, recompute=recompute)
         for config in found
+        if splits or not config.shape.splits_backward
         for recompute in ways(job, config)
     )
 
@@ -62,6 +66,23 @@ def ways(job: Job, config: Config) -> Iterator[Recompute]:
         if not runs(schedule, zero=config.zero, recomputes=recomputes):
             yield way
             return
+
+
+def _may_split(pricing: Pricing) -> bool:
+    """Whether schedules that split the backward are offered.
+
+    Raises:
+        PlanError: one is pinned, and they are not.
+    """
+    job = pricing.job
+    found = None if job.planned_only else split_obstacle_of_any(pricing.graph)
+    support = RUNNABLE_SCHEDULES.get(job.pins.schedule or "none")
+    if found is not None and support is not None and support.splits_backward:
+        raise PlanError(
+            f"schedule={job.pins.schedule} splits the backward, which would lose gradients here "
+            f"({found}): use 1f1b or interleaved_1f1b"
+        )
+    return found is None
 
 
 def _is_uniform(stack: Stack) -> bool:

@@ -21,6 +21,8 @@ from autoplan.trace.stack import stack_of
 
 Progress = Callable[[float, str], None]
 
+BUBBLE = " without recomputing where the backward of any stage can be split"
+
 SPACE = (
     "all pp x dp x tp meshes whose tp splits every heavy operator, pp or dp outermost, ZeRO 0-3 "
     "over all data-parallel ranks or those of a node, all microbatches that divide the batch; with "
@@ -73,7 +75,7 @@ def _space(pricing: Pricing) -> str:
     """The space that the bound holds for."""
     job = pricing.job
     space = SPACE.format(
-        bubble="" if job.planned_only else " without recomputing",
+        bubble="" if job.planned_only else BUBBLE,
         again="which operators are recomputed" if job.planned_only else "whether it is recomputed",
     )
     is_free = job.pins == Pins() and not job.placements
