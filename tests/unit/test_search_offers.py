@@ -11,7 +11,7 @@ from autoplan.errors import PlanError
 from autoplan.job import Pins
 from autoplan.search.planner import plan_job
 from autoplan.sharding.assignment import assign
-from autoplan.trace.graph import OpGraph
+from autoplan.trace.graph import OpGraph, Ref
 from tests.unit.search_graphs import chain, job, small_cluster
 from tests.unit.test_trace_stack import gpt2
 
@@ -23,10 +23,8 @@ def with_tied_blocks() -> OpGraph:
     graph = chain(3, width=64, tokens=16)
     last = graph.by_name["layers.2/linear"]
     args = tuple(
-        replace(arg, node="layers.1.weight") if getattr(arg, "node", "") == "layers.2.weight"
-        else arg
-        for arg in last.args
-    )  # fmt: skip
+        Ref("layers.1.weight") if arg == Ref("layers.2.weight") else arg for arg in last.args
+    )
     return replace(
         graph,
         nodes=tuple(replace(node, args=args) if node is last else node for node in graph.nodes),
@@ -51,7 +49,7 @@ def test_a_backward_that_cannot_be_split_is_not_offered():
 
 
 def test_the_schedule_that_is_not_searched():
-    with pytest.raises(PlanError, match="^schedule=zbv is not searched; use .*zero_bubble"):
+    with pytest.raises(PlanError, match=r"^schedule=zbv is not searched; use .*zero_bubble"):
         plan_job(gpt2(), job(gpus=2, batch=8, schedule="zbv"), CLUSTER)
 
 
