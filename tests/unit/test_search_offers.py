@@ -5,17 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.job import Pins
 from autoplan.search.planner import plan_job
 from autoplan.sharding.assignment import assign
+from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph, Ref
 from tests.unit.search_graphs import chain, job, small_cluster
 from tests.unit.test_trace_stack import gpt2
 
 CLUSTER = small_cluster()
+
+
+class Centred(nn.Module):
+    """Its loss needs the mean of the whole batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return (x - x.mean(0)).square().mean()
 
 
 def with_tied_blocks() -> OpGraph:
@@ -66,3 +82,9 @@ def test_parameters_that_nothing_reads_are_placed_and_held_by_the_first_stage(pi
     plan = plan_job(with_unread, asked, CLUSTER)
     assert assign(with_unread, plan.regions, plan.mesh.tp).storage["unread"]
     assert held[1].total > held[0].total
+
+
+def test_a_batch_that_cannot_be_split_is_named():
+    graph = capture(Centred(), {"x": torch.zeros(4, 8)})
+    with pytest.raises(PlanError, match=r"^no mesh with pp=2: .* because of /[^\n]*$"):
+        plan_job(graph, job(gpus=2, batch=8, pp=2), CLUSTER)

@@ -31,6 +31,13 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
         if (value := getattr(job.pins, name)) is not None
     ]  # fmt: skip
     given = f" with {', '.join(pinned)}" if pinned else ""
+    mixing = batch_layout(pricing.graph).mixing
+    if mixing:
+        return PlanError(
+            f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
+            f"are 1, microbatch is {job.global_batch} and tp is the number of GPUs, here one of "
+            f"{listed(degrees)}; leave out a pin or change the GPUs"
+        )
     return PlanError(
         f"no mesh{given} goes with a global batch of {job.global_batch} on {job.world_size} GPUs: "
         f"dp must divide the batch, tp can be {listed(degrees)}, pp at most {len(stack.items)} "
