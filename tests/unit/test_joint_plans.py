@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
+from torch import nn
 
 from autoplan import plan_io
 from autoplan.explanation import pins_of
@@ -16,7 +18,9 @@ from autoplan.job import Job, Pins
 from autoplan.plan import Plan
 from autoplan.search.planner import plan_job
 from autoplan.sharding.assignment import assign
+from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
+from tests.unit import trace_models
 from tests.unit.region_graphs import random_model
 from tests.unit.search_graphs import gated_mlp, job, small_cluster, two_kinds
 from tests.unit.test_trace_stack import encoder_decoder, gpt2
@@ -116,6 +120,58 @@ def test_pipelines_of_a_few_stages(name, pins):
     free = planned(name, 4, 1.0)
     assert free.estimate.step_s <= plan.estimate.step_s
     assert free.search.lower_bound_s <= plan.estimate.step_s
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class SharesAmongBlocks(nn.Module):
+    """All layers read one weight."""
+
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(width) for _ in range(4))
+        first, *others = self.layers.children()
+        for layer in others:
+            layer.get_submodule("up").register_parameter("weight", first.get_parameter("up.weight"))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x.sum()
+
+
+def tied_and_frozen() -> OpGraph:
+    model = trace_models.gpt2(layers=3)
+    model.transformer.wte.weight.requires_grad_(False)
+    ids = torch.zeros(2, 16, dtype=torch.long)
+    return capture(model, {"input_ids": ids, "labels": ids})
+
+
+SHARING = {
+    "among blocks": lambda: capture(SharesAmongBlocks(), (torch.randn(2, 16),)),
+    "frozen": tied_and_frozen,
+}
+
+
+@pytest.mark.parametrize("pins", [{"pp": 2}, {"dp": 4, "zero": 1}, {"dp": 4, "zero": 3}], ids=str)
+@pytest.mark.parametrize("name", SHARING)
+def test_parameters_that_several_read(name, pins):
+    asked = replace(free_job(4), pins=Pins(**pins))
+    plan = plan_job(SHARING[name](), asked, CLUSTER)
+    trained = sum(
+        node.outputs[0].numel
+        for node in SHARING[name]().nodes
+        if node.kind == "parameter" and node.outputs[0].requires_grad
+    )
+    states = [stage.memory.optimizer_state for stage in plan.estimate.stages]
+    assert sum(states) * plan.mesh.tp * plan.mesh.dp >= 8 * trained
 
 
 def test_the_same_again():

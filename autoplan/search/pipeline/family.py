@@ -10,7 +10,13 @@ from functools import cached_property
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Menu, Prices
-from autoplan.search.regions.menus import Crossing, Recompute, RegionMenus, region_menus
+from autoplan.search.regions.menus import (
+    Crossing,
+    Recompute,
+    RegionMenus,
+    SharedParameter,
+    region_menus,
+)
 from autoplan.sharding.placement import Placement
 from autoplan.trace.stack import Stack
 
@@ -54,7 +60,7 @@ class Family:
         """Parameters of each region."""
         stack, found = self.menus.stack, {}
         rows = list(zip(self.keys, stack.items, stack.parameters, strict=True))
-        root = self._counted({name for _, item, names in rows if not item.kind for name in names})
+        root = self._counted(name for _, item, names in rows if not item.kind for name in names)
         for key, item, names in rows:
             if key not in found:
                 trained, frozen = own = self._counted(names)
@@ -71,7 +77,8 @@ class Family:
 
     def _counted(self, names: Iterable[str]) -> tuple[int, int]:
         """Elements of parameters, those that are trained and those that are frozen."""
-        metas = [self.menus.stack.graph.by_name[name].outputs[0] for name in names]
+        by_name = self.menus.stack.graph.by_name
+        metas = [by_name[name].outputs[0] for name in names]
         trained = sum(meta.numel for meta in metas if meta.requires_grad)
         return trained, sum(meta.numel for meta in metas) - trained
 
@@ -102,15 +109,25 @@ class Family:
 
     @property
     def most_tied(self) -> tuple[tuple[tuple[int, ...], float], ...]:
-        """Items that read one parameter, with the most that it can have on a rank."""
-        return tuple((one.items, max(one.elements)) for one in self.menus.shared_parameters)
+        """As ``tied``, with the most elements that each parameter can have on a rank."""
+        return tuple((items, max(one.elements)) for one, items in self._read_by_root)
 
     def tied(self, boundary: Boundary) -> tuple[tuple[tuple[int, ...], float], ...]:
-        """Items that read one parameter, with its elements on a rank, for each that several do."""
+        """Parts of the root that read one trained parameter, with its elements on a rank, for each
+        that several do. Other shared parameters are counted with each reader, never too low."""
         return tuple(
-            (one.items, one.elements[one.placements.index(boundary[one.name])])
-            for one in self.menus.shared_parameters
+            (items, one.elements[one.placements.index(boundary[one.name])])
+            for one, items in self._read_by_root
         )
+
+    @cached_property
+    def _read_by_root(self) -> tuple[tuple[SharedParameter, tuple[int, ...]], ...]:
+        found = []
+        for one in self.menus.shared_parameters:
+            items = tuple(n for n in one.items if not self.menus.stack.items[n].kind)
+            if one.trainable and len(items) > 1:
+                found.append((one, items))
+        return tuple(found)
 
     def boundary(self, prices: Prices) -> Boundary:
         """Placements between items that are good at some prices, one class improved at a time."""
