@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 _CLOSE = 1e-9
 _CLOSE_BELOW = 0.98
 _APART = 0.95
+_ROUNDING_BYTES = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,7 +209,7 @@ class Bounds:
         ends = np.arange(len(self._model.keys) + 1)
         counts = ends[None, :] - ends[:, None]
         allowed = [np.isin(counts, self.rates.row.lengths(rank)) for rank in self.rates.ranks]
-        return (least <= self._room[None]) & np.array(allowed)
+        return (least <= self._room[None] + _ROUNDING_BYTES) & np.array(allowed)
 
 
 def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:
