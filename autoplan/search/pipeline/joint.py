@@ -108,7 +108,7 @@ class JointSearch:
                 continue
             search = self.search(offer)
             if not search.is_done:
-                search.advance()
+                search.advance(best_s * (1 - tolerance))
                 rounds += 1
             looked_at.add(number)
             if search.best is not None and search.best.step_s < best_s:

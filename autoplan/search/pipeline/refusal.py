@@ -35,13 +35,19 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
     if mixing:
         return PlanError(
             f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
-            f"are 1, microbatch is {job.global_batch} and tp is the number of GPUs, here one of "
-            f"{listed(degrees)}; leave out a pin or change the GPUs"
+            f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is all "
+            "GPUs; leave out a pin or change the GPUs"
+        )
+    several = ""
+    if job.pins.schedule == "interleaved_1f1b" or (job.pins.stages_per_rank or 1) > 1:
+        several = (
+            "; several stages on a rank are interleaved_1f1b, for microbatches in multiples of pp "
+            "and models with one kind of block, whose parts fill all stages evenly"
         )
     return PlanError(
         f"no mesh{given} goes with a global batch of {job.global_batch} on {job.world_size} GPUs: "
         f"dp must divide the batch, tp can be {listed(degrees)}, pp at most {len(stack.items)} "
-        "with as many microbatches; leave out a pin or change the batch"
+        f"with as many microbatches{several}; leave out a pin or change the batch"
     )
 
 

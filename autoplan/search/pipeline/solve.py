@@ -88,6 +88,7 @@ class ConfigSearch:
         self._cuts: tuple[int, ...] | None = None
         self._fillers: list[Filler] = []
         self._rounds = 0
+        self._is_cut = False
         self._is_done = False
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         self._pricer = ItemPricer(costs=self._costs)
@@ -109,16 +110,18 @@ class ConfigSearch:
         """Whether another round would change nothing."""
         return self._is_done
 
-    def advance(self) -> None:
-        """One more round: bounds at new prices of memory, new cuts, and a plan for them."""
-        if not self._fillers:
-            self._fillers = [self._filler(self._family.boundary(ALL_SECONDS))]
-        for filler in self._fillers:
-            filler.follow(self._pricer)
-            for price_s in self._prices:
-                filler.add(price_s)
-        self._cuts = self._cut(self._prices) or self._cuts
-        self._rounds += 1
+    def advance(self, below_s: float = math.inf) -> None:
+        """One more round: bounds at new prices of memory, new cuts, and a plan for them.
+
+        Where the bound is ``below_s`` or more, no plan is made; the next call goes on from there.
+        """
+        if not self._is_cut:
+            self._cuts = self._cut(self._prices) or self._cuts
+            self._rounds += 1
+            self._is_cut = True
+        if self._cuts is not None and self._bound_s >= below_s:
+            return
+        self._is_cut = False
         self._is_done = self._cuts is None or not self._continues(self._cuts)
         if self._is_done:
             self._bounds.forget()
@@ -126,6 +129,12 @@ class ConfigSearch:
 
     def _continues(self, cuts: tuple[int, ...]) -> bool:
         """Plans for new cuts, and what to try next; whether there is anything."""
+        if not self._fillers:
+            self._fillers = [self._filler(self._family.boundary(ALL_SECONDS))]
+        for filler in self._fillers:
+            filler.follow(self._pricer)
+            for price_s in self._prices:
+                filler.add(price_s)
         fillings = [self._fill(filler, cuts) for filler in self._fillers]
         worth = [filling.price_s for row in fillings for filling in row]
         near = self._bounds.near(cuts) if max(worth) > 0 else []
