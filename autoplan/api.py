@@ -74,7 +74,8 @@ def plan(
             ``{"model.layers.*.mlp.*.weight": "Shard(0)"}``, or ``"Replicate()"``.
         memory_limit: what may be used of each device: ``"70GiB"``, bytes, or a fraction up to 1.
         memory_margin: the fraction of it that is left free: ``"5%"`` or 0.05.
-        planned_only: also plan what cannot run yet: pipelines, replicas of what ZeRO splits.
+        planned_only: search pipelines too, and recompute operator by operator, which cannot run
+            yet; without it, pipelines are searched where a pin asks for one.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.

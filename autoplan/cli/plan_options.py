@@ -53,7 +53,11 @@ MemoryLimit = Annotated[
 ]
 MemoryMargin = Annotated[str, typer.Option(metavar="5%", help="What of it is left free.")]
 PlannedOnly = Annotated[
-    bool, typer.Option("--allow-planned-only", help="Also plan what cannot run yet: pipelines.")
+    bool,
+    typer.Option(
+        "--allow-planned-only",
+        help="Search pipelines, and recompute operator by operator, which cannot run yet.",
+    ),
 ]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
