@@ -118,6 +118,8 @@ class JointSearch:
                 proven_s = min(proven_s, bound_s)
             else:
                 heapq.heappush(waiting, (bound_s, number, _Stage.ROUNDS))
+                if bound_s >= best_s * (1 - tolerance):
+                    del self._searches[offer]
             if progress is not None:
                 progress(len(looked_at), len(offers), best_s if best else None)
         found = self.search(best[1]).finish() if best else None
