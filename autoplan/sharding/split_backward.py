@@ -54,7 +54,7 @@ def split_obstacle_of_any(graph: OpGraph) -> str | None:
     if weight is None:
         return None
     return (
-        f"where {weight} is read is not, or not always, one operator that also reads what a stage "
+        f"{weight} can come to be read by other operators than one that also reads what its stage "
         "receives"
     )
 

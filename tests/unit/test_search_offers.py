@@ -15,7 +15,7 @@ from autoplan.search.planner import plan_job
 from autoplan.sharding.assignment import assign
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph, Ref
-from tests.unit.search_graphs import chain, job, small_cluster
+from tests.unit.search_graphs import chain, job, small_cluster, two_kinds
 from tests.unit.test_trace_stack import gpt2
 
 CLUSTER = small_cluster()
@@ -88,3 +88,12 @@ def test_a_batch_that_cannot_be_split_is_named():
     graph = capture(Centred(), {"x": torch.zeros(4, 8)})
     with pytest.raises(PlanError, match=r"^no mesh with pp=2: .* because of /[^\n]*$"):
         plan_job(graph, job(gpus=2, batch=8, pp=2), CLUSTER)
+
+
+@pytest.mark.parametrize(
+    "pins", [{"stages_per_rank": 2}, {"schedule": "interleaved_1f1b"}], ids=str
+)
+def test_several_stages_of_unlike_blocks_are_named(pins):
+    graph = two_kinds(2, width=64, tokens=16)
+    with pytest.raises(PlanError, match=r"models with one kind of block[^\n]*$"):
+        plan_job(graph, job(gpus=2, batch=8, pp=2, **pins), CLUSTER)

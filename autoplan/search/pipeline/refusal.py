@@ -35,8 +35,8 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
     if mixing:
         return PlanError(
             f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
-            f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is all "
-            "GPUs; leave out a pin or change the GPUs"
+            f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is "
+            "all GPUs; leave out a pin or change the GPUs"
         )
     several = ""
     if job.pins.schedule == "interleaved_1f1b" or (job.pins.stages_per_rank or 1) > 1:
