@@ -97,3 +97,21 @@ def test_several_stages_of_unlike_blocks_are_named(pins):
     graph = two_kinds(2, width=64, tokens=16)
     with pytest.raises(PlanError, match=r"models with one kind of block[^\n]*$"):
         plan_job(graph, job(gpus=2, batch=8, pp=2, **pins), CLUSTER)
+
+
+def test_recomputing_in_a_split_backward_is_named():
+    asked = job(gpus=2, batch=8, pp=2, schedule="zero_bubble", recompute="full")
+    graph = chain(3, width=64, tokens=16)
+    with pytest.raises(PlanError, match=r"^schedule zero_bubble splits .* recompute nothing, or "):
+        plan_job(graph, asked, CLUSTER)
+    plan = plan_job(graph, replace(asked, planned_only=True), CLUSTER)
+    assert plan.schedule == "zero_bubble"
+
+
+def test_without_pins_no_pin_is_to_be_left_out():
+    with pytest.raises(PlanError, match=r"with as many microbatches; change the batch or the GPUs"):
+        plan_job(
+            chain(3, width=64, tokens=16),
+            replace(job(gpus=3, batch=2), planned_only=True),
+            small_cluster(gpus_per_node=3),
+        )

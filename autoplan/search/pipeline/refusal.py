@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoplan.capabilities import runs
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.search.candidates import admissible_tp
 from autoplan.search.infeasible import changes
@@ -31,12 +32,17 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
         if (value := getattr(job.pins, name)) is not None
     ]  # fmt: skip
     given = f" with {', '.join(pinned)}" if pinned else ""
+    cure = "leave out a pin or change" if pinned else "change"
+    schedule, recomputes = job.pins.schedule or "none", job.pins.recompute == "full"
+    reason = None if job.planned_only else runs(schedule, zero=0, recomputes=recomputes)
+    if reason:
+        return PlanError(reason)
     mixing = batch_layout(pricing.graph).mixing
     if mixing:
         return PlanError(
             f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
             f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is "
-            "all GPUs; leave out a pin or change the GPUs"
+            f"all GPUs; {cure} the GPUs"
         )
     several = ""
     if job.pins.schedule == "interleaved_1f1b" or (job.pins.stages_per_rank or 1) > 1:
@@ -47,7 +53,7 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
     return PlanError(
         f"no mesh{given} goes with a global batch of {job.global_batch} on {job.world_size} GPUs: "
         f"dp must divide the batch, tp can be {listed(degrees)}, pp at most {len(stack.items)} "
-        f"with as many microbatches{several}; leave out a pin or change the batch"
+        f"with as many microbatches{several}; {cure} the batch or the GPUs"
     )
 
 
