@@ -22,8 +22,8 @@ from autoplan.trace.stack import Stack
 
 _GIB = 2**30
 _UNLIMITED_BYTES = 2**50
-# It need not be proven that a runner-up is the best of its kind.
-_RUNNER_UP_ROUNDS = 4
+# A runner-up need not be proven the best of its kind, but far fewer rounds show bad ones.
+_RUNNER_UP_ROUNDS = 24
 
 
 class Rivals:
