@@ -19,7 +19,17 @@ from autoplan.trace.experts import experts_from
 
 def local(tensor: Tensor) -> Tensor:
     """This rank's piece of a parameter: of a DTensor, else the tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    piece = tensor.to_local()
+    if piece.requires_grad:
+        piece.register_hook(_own)
+    return piece
+
+
+def _own(grad: Tensor) -> Tensor:
+    """A gradient in memory of its own; DTensor hides from autograd that a view shares another's."""
+    return grad.clone() if grad._is_view() else grad
 
 
 def vocab_parallel_embedding(

@@ -24,6 +24,7 @@ FAMILIES = (
     Cell(model="t5-small", firsts=(0, 1, 5, 7), pp=4),
     Cell(model="bart-base", firsts=(0, 2, 4, 5), schedule="interleaved_1f1b", dp=2, zero=1),
     Cell(model="bert-base", firsts=(0, 1, 2, 3), schedule="zbv", tp=2),
+    Cell(model="vit-b16", firsts=(0, 1), tp=2, num_microbatches=GLOBAL_BATCH),
 )
 MORE_FAMILIES = (
     Cell(model="t5-small", firsts=(0, 2, 5, 6), schedule="interleaved_1f1b", tp=2),
