@@ -83,7 +83,10 @@ class _Parts:
         self.optimizer_s = sum(each.optimizer_s for each in seconds)
         over_tp_s = sum(load.forward_s + load.backward_s for load in loads)
         self.exposed_s = count * over_tp_s - self.compute_s
-        self.exposed_s += sum(each.exposed_s for each in seconds)
+        if found.config.pp == 1:
+            self.exposed_s += sum(each.exposed_s for each in seconds)
+        else:
+            self.exposed_s += value.head_s + max(each.tail_s for each in seconds)
         self.exposed_s += value.times.exposed_send_s[rank]
         known_s = self.compute_s + self.optimizer_s + self.exposed_s
         self.bubble_s = max(0.0, value.step_s - known_s)

@@ -45,7 +45,8 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
 
 
 def ways(job: Job, config: Config) -> Iterator[Recompute]:
-    """How the blocks of a configuration may recompute: the most that is allowed, or nothing.
+    """How the blocks of a configuration may recompute: some of them or all, and, where bounds and
+    plans are better found apart, none.
 
     Raises:
         PlanError: a number of blocks is pinned.
@@ -65,7 +66,6 @@ def ways(job: Job, config: Config) -> Iterator[Recompute]:
         recomputes = way != "none"
         if not runs(schedule, zero=config.zero, recomputes=recomputes):
             yield way
-            return
 
 
 def _may_split(pricing: Pricing) -> bool:

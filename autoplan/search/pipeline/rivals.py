@@ -23,7 +23,7 @@ from autoplan.trace.stack import Stack
 _GIB = 2**30
 _UNLIMITED_BYTES = 2**50
 # A runner-up need not be proven the best of its kind, but far fewer rounds show bad ones.
-_RUNNER_UP_ROUNDS = 24
+_RUNNER_UP_ROUNDS = 10
 
 
 class Rivals:
