@@ -28,8 +28,12 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def _own(grad: Tensor) -> Tensor:
-    """A gradient in memory of its own; DTensor hides from autograd that a view shares another's."""
-    return grad.clone() if grad._is_view() else grad
+    """A gradient in memory of its own.
+
+    DTensor hides from autograd that two gradients are one tensor, as those of ``a + b`` are, or
+    views of one; sums over microbatches would then mix.
+    """
+    return grad.clone()
 
 
 def vocab_parallel_embedding(
