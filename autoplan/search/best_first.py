@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from autoplan.search.bounds import (
@@ -36,6 +35,7 @@ from autoplan.search.found import Found
 from autoplan.search.ilp import RELATIVE_GAP
 from autoplan.search.pricing import Pricing
 from autoplan.search.problem import Problem, Solution, memory_of, time_of
+from autoplan.search.proof import Counted
 from autoplan.search.recompute import Policy, RecomputeOrder, recompute_order
 from autoplan.search.relaxations import least_increase
 from autoplan.search.solver import solve
@@ -50,8 +50,6 @@ _RUNNER_UP_GAP = 0.2
 # Memory falls almost in a straight line with the recomputed blocks; after so many guesses along it
 # the range is halved.
 _GUESSES = 3
-
-Progress = Callable[[int, int, float | None], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +94,7 @@ class BestFirst:
         pricing: Pricing,
         candidates: tuple[Candidate, ...],
         policy: Policy,
-        progress: Progress | None = None,
+        progress: Counted | None = None,
     ) -> None:
         self.pricing = pricing
         self.candidates = candidates

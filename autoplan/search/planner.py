@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from autoplan.job import Job, Pins
-from autoplan.plan import Alternative, MeshPlan, Plan, SearchRecord
+from autoplan.job import Job
+from autoplan.plan import Alternative, MeshPlan, Plan
 from autoplan.search.best_first import BestFirst, Outcome
-from autoplan.search.best_first import Progress as BoundProgress
 from autoplan.search.candidates import admissible_tp, enumerate_candidates
 from autoplan.search.estimate import estimate_of
 from autoplan.search.found import Found
 from autoplan.search.infeasible import explain
 from autoplan.search.pipeline.planner import plan_jointly
 from autoplan.search.pricing import Pricing
+from autoplan.search.proof import Progress, counted, record_of
 from autoplan.search.recipes import best_of, standard_recipes
 from autoplan.search.rivals import alternative
 from autoplan.sharding.assignment import regions_of
 from autoplan.sharding.batch import batch_layout
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
-
-Progress = Callable[[float, str], None]
 
 SPACE = (
     "all dp x tp meshes whose tp splits every heavy operator, ZeRO 0-3, all microbatches that "
@@ -67,7 +62,7 @@ def plan_priced(
         strategies_of=pricing.strategies_of,
         overrides=pricing.overrides,
     )
-    search = BestFirst(pricing, candidates, job.pins.recompute, _told(progress))
+    search = BestFirst(pricing, candidates, job.pins.recompute, counted(progress, "candidates"))
     degrees = admissible_tp(graph, job, pricing.strategies_of, pricing.overrides)
     recipes = []
     for recipe in standard_recipes(degrees, job):
@@ -92,24 +87,6 @@ def plan_priced(
     )
 
 
-def _space(job: Job) -> str:
-    """The space that the bound holds for."""
-    is_free = job.pins == Pins() and not job.placements
-    return SPACE if is_free else f"{SPACE}; of these, what the pins and placements given allow"
-
-
-def _told(progress: Progress | None) -> BoundProgress | None:
-    """The caller's progress in the terms of the search."""
-    if progress is None:
-        return None
-
-    def tell(done: int, total: int, best_s: float | None) -> None:
-        best = "no plan yet" if best_s is None else f"best {best_s:.4g} s a step"
-        progress(done / total, f"{done} of {total} candidates, {best}")
-
-    return tell
-
-
 def _plan(
     pricing: Pricing,
     outcome: Outcome,
@@ -127,9 +104,6 @@ def _plan(
         )
     }
     kinds = {node.name: node.kind for node in pricing.folded.nodes}
-    bound_s = min(outcome.bound_s, estimate.step_s)
-    if math.isclose(bound_s, estimate.step_s, rel_tol=1e-9):
-        bound_s = estimate.step_s
     return Plan(
         job=pricing.job,
         fingerprint=graph.fingerprint,
@@ -153,11 +127,12 @@ def _plan(
             ),
         ),
         estimate=estimate,
-        search=SearchRecord(
-            gap=1 - bound_s / estimate.step_s,
-            lower_bound_s=bound_s,
+        search=record_of(
+            pricing.job,
+            step_s=estimate.step_s,
+            bound_s=outcome.bound_s,
             candidates=candidates,
-            space=_space(pricing.job),
+            space=SPACE,
         ),
         alternatives=alternatives,
         profile_digest=pricing.cluster.digest,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -22,6 +22,7 @@ from autoplan.search.pipeline.objectives import RankObjective, objectives
 from autoplan.search.pipeline.quick_bounds import QuickBounds
 from autoplan.search.pipeline.solve import TOLERANCE, ConfigSearch, Found
 from autoplan.search.pricing import Pricing
+from autoplan.search.proof import Counted
 from autoplan.search.regions.menus import Recompute
 from autoplan.trace.stack import Stack
 from cost_models.schedules import PipelineShape
@@ -44,9 +45,6 @@ class _Stage(IntEnum):
     BUSY = 1
     QUICK = 2
     ROUNDS = 3
-
-
-Progress = Callable[[int, int, float | None], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +77,7 @@ class JointSearch:
         *,
         tolerance: float = TOLERANCE,
         most_rounds: int | None = None,
-        progress: Progress | None = None,
+        progress: Counted | None = None,
     ) -> Outcome:
         """The best plan of some configurations.
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 
-from autoplan.job import Pins
-from autoplan.plan import Plan, SearchRecord
+from autoplan.job import Job
+from autoplan.plan import Plan
 from autoplan.search.candidates import admissible_tp
 from autoplan.search.pins import check_pins
 from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
@@ -17,9 +15,8 @@ from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
+from autoplan.search.proof import Progress, counted, record_of
 from autoplan.trace.stack import stack_of
-
-Progress = Callable[[float, str], None]
 
 BUBBLE = " without recomputing where the backward of any stage can be split"
 
@@ -51,19 +48,17 @@ def plan_jointly(
     if not offered:
         raise no_configuration(pricing, stack, degrees)
     search = JointSearch(pricing, stack)
-    outcome = search.best_of(offered, progress=_told(progress))
+    outcome = search.best_of(offered, progress=counted(progress, "configurations solved"))
     if outcome.best is None:
         raise does_not_fit(pricing, stack, offered)
     rivals = Rivals(pricing, stack, search, offered, degrees)
     best, standard = rivals.best_with_recipes(outcome.best)
-    bound_s = min(outcome.bound_s, best.step_s)
-    if math.isclose(bound_s, best.step_s, rel_tol=1e-9):
-        bound_s = best.step_s
-    record = SearchRecord(
-        gap=1 - bound_s / best.step_s,
-        lower_bound_s=bound_s,
+    record = record_of(
+        job,
+        step_s=best.step_s,
+        bound_s=outcome.bound_s,
         candidates=len(offered),
-        space=_space(pricing),
+        space=_space(job),
     )
     plan = plan_of(pricing, best, record)
     if not with_alternatives:
@@ -71,23 +66,9 @@ def plan_jointly(
     return replace(plan, alternatives=tuple(rivals.alternatives(best, standard)))
 
 
-def _space(pricing: Pricing) -> str:
+def _space(job: Job) -> str:
     """The space that the bound holds for."""
-    job = pricing.job
-    space = SPACE.format(
+    return SPACE.format(
         bubble="" if job.planned_only else BUBBLE,
         again="which operators are recomputed" if job.planned_only else "whether it is recomputed",
     )
-    is_free = job.pins == Pins() and not job.placements
-    return space if is_free else f"{space}; of these, what the pins and placements given allow"
-
-
-def _told(progress: Progress | None) -> Callable[[int, int, float | None], None] | None:
-    if progress is None:
-        return None
-
-    def tell(done: int, total: int, best_s: float | None) -> None:
-        best = "no plan yet" if best_s is None else f"best {best_s:.4g} s a step"
-        progress(done / total, f"{done} of {total} configurations solved, {best}")
-
-    return tell
