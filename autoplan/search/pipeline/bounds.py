@@ -13,40 +13,24 @@ anchors, interpolation bounds them from below.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.pipeline.item_prices import Elements, ItemPricer, ItemPrices, Rates
-from autoplan.search.pipeline.range_ends import RangeEnds, largest, readers_beyond_one
+from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
+from autoplan.search.pipeline.model import Model
+from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
 from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.room import room_bytes
 from autoplan.search.pipeline.whole import WholeCosts
-from autoplan.search.regions.column import Menu
-from cost_models.memory import STORED_BYTES
 
 Floats = npt.NDArray[np.float64]
 _CLOSE = 1e-9
 _CLOSE_BELOW = 0.98
 _APART = 0.95
 _ROUNDING_BYTES = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
-    """The items of a model for one configuration.
-
-    Attributes:
-        keys: region of each item.
-        menus: of each region.
-        elements: of each region.
-    """
-
-    keys: tuple[str, ...]
-    menus: Mapping[str, Menu]
-    elements: Mapping[str, Elements]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +57,7 @@ class Bounds:
         shape = len(rates.ranks), count, count
         self._share = np.full(shape, -np.inf)
         self._extra = np.full(shape, -np.inf)
+        self._room_bytes = room_bytes(costs, model)
         self._fits = self._fitting()
         self._watched = sorted({0, rates.ranks[-1] // 2, rates.ranks[-1]})
         self._tried: dict[float, Floats] = {}
@@ -169,24 +154,8 @@ class Bounds:
         shared_s = self._costs.shared_s * counted
         found = self.ends.sends_s(name) + shared_s[:, None, None]
         if byte_s.any():
-            found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room[None])
+            found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room_bytes[None])
         return found - self._twice(root)
-
-    @cached_property
-    def _room(self) -> Floats:
-        """For each range of items, the bytes that there are for them: less what passes at least, an
-        operator at work, a gradient sent and weights gathered."""
-        model, memory = self._model, self._costs.memory
-        least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
-        room = memory.limit_bytes - memory.fixed_bytes - largest([least[k] for k in model.keys])
-        if not memory.is_alone:
-            sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
-            room = room - largest(sent)
-        gathered = [
-            is_block * memory.trained.gathered_in_flight * model.elements[key].least_trained
-            for key, is_block in zip(model.keys, self._costs.is_block, strict=True)
-        ]
-        return room - largest(gathered)
 
     def _twice(self, root: Sequence[Rates]) -> Floats | float:
         """What is counted once too often where a range has several readers of a parameter."""
@@ -209,7 +178,7 @@ class Bounds:
         ends = np.arange(len(self._model.keys) + 1)
         counts = ends[None, :] - ends[:, None]
         allowed = [np.isin(counts, self.rates.row.lengths(rank)) for rank in self.rates.ranks]
-        return (least <= self._room[None] + _ROUNDING_BYTES) & np.array(allowed)
+        return (least <= self._room_bytes[None] + _ROUNDING_BYTES) & np.array(allowed)
 
 
 def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:

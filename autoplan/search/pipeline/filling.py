@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoplan.search.pipeline.bounds import Bounds, Model
+from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.family import Boundary
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
+from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import RangeEnds
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, Prices, value_of

@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoplan.search.pipeline.bounds import Bounds, Model
+from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.dealing import stages_of
 from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
+from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.objectives import RankObjective, Row, along
 from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.rank_rates import RankRates
