@@ -2,7 +2,8 @@
 
 Which arguments are sizes is read from the operator's schema, by name: the ``size`` or ``shape`` of
 a view or a new tensor, the ``sizes`` of an unflattened dim, the pieces of a split, the ``length``
-of a narrow. A ``BatchInt`` anywhere else is arithmetic on the global batch.
+of a narrow, the ``groups`` of channels. A ``BatchInt`` anywhere else is arithmetic on the global
+batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _STRICT_VIEWS = {
     "aten.view.default": "aten.reshape.default",
     "aten._unsafe_view.default": "aten.reshape.default",
 }
+
+_GROUPS = ("groups", "num_groups")
 
 
 def local_target(target: str) -> str:
@@ -36,11 +39,18 @@ def local_arguments(
     names = tuple(given)
 
     def localise(name: str, value: Arg) -> Arg:
+        if name in _GROUPS and isinstance(value, int):
+            return _local_groups(value, node.outputs[0].shape, outputs[0])
         size = _size(name, value, given, outputs)
         return _resolve(value if size is None else size, batch)
 
     args = tuple(localise(name, value) for name, value in zip(names, node.args, strict=False))
     return args, tuple((name, localise(name, value)) for name, value in node.kwargs)
+
+
+def _local_groups(groups: int, whole: Shape, local: Shape) -> int:
+    """Of groups of channels, dim 1, a rank has as many as of channels; one group is never split."""
+    return groups * local[1] // whole[1] if groups > 1 else 1
 
 
 def _size(name: str, value: Arg, given: Mapping[str, Arg], outputs: tuple[Shape, ...]) -> Arg:

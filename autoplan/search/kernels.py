@@ -31,10 +31,11 @@ _FIRST_FACTOR = {
     "aten.addmm.default": 1,
     "aten.baddbmm.default": 1,
 }
-_CONVOLUTIONS = {"aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default"}
+_CONVOLUTIONS = {
+    f"aten.conv{places}d.{overload}" for places in (1, 2, 3) for overload in ("default", "padding")
+}
 _EXPERTS = "autoplan.experts.default"
 _EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
-_GROUPS = 6
 _IS_CAUSAL = 5
 
 
@@ -162,8 +163,7 @@ def _product(call: _Call, first: int) -> Kernels:
 def _convolution(call: _Call) -> Kernels:
     """An implicit product: places by output channels, summed over input channels and window."""
     weight = call.shapes[1]
-    groups = call.argument(_GROUPS, "groups", 1)
-    assert isinstance(groups, int)
+    groups = call.shapes[0][1] // weight[1]
     channels, window = weight[0] // groups, math.prod(weight[1:])
     places = call.output[0] * math.prod(call.output[2:])
     gradients = (

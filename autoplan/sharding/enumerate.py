@@ -69,9 +69,11 @@ def _split(
         if letter in equation.whole or not _allowed(equation, letter, tensors, axis):
             continue
         for count in dict.fromkeys((1, *parts.get(letter, ()))):
+            if not equation.sizes[letter] or equation.sizes[letter] % (count * axis.size):
+                continue
             made = _strategy(equation, letter, count)
             placements = (*(port.placement for port in made.inputs), *made.outputs)
-            if equation.sizes[letter] and all(
+            if all(
                 divides(placement, meta.shape, axis.size)
                 for placement, meta in zip(placements, tensors, strict=True)
             ):

@@ -54,29 +54,6 @@ def einsum(draw: Draw, target: str) -> Example:
     return draw.call(target, text, [draw.floats(*shape) for shape in shapes])
 
 
-def group_norm(draw: Draw, target: str) -> Example:
-    groups = draw.of(1, 2)
-    shape = (draw.size(), 2 * draw.ranks, *draw.shape(1, 2), 2)
-    weight = draw.of((), (draw.floats(shape[1]), draw.floats(shape[1])))
-    return draw.call(target, draw.floats(*shape), groups, *weight)
-
-
-def convolution(draw: Draw, target: str) -> Example:
-    places = int(target[len("aten.conv")])
-    groups = draw.of(1, 1, 2)
-    c, n = groups * draw.size(), groups * draw.size()
-    x = draw.floats(draw.size(), c, *[draw.of(4, 5)] * places)
-    bias = draw.of(None, draw.floats(n))
-    stride, padding, dilation = [draw.of(1, 2)] * places, [draw.of(0, 1)] * places, [1] * places
-    weight = draw.floats(n, c // groups, *[draw.of(1, 3)] * places)
-    return draw.call(target, x, weight, bias, stride, padding, dilation, groups)
-
-
-def pool(draw: Draw, target: str) -> Example:
-    x = draw.floats(*draw.of((draw.size(), draw.size()), (draw.size(),)), 4, 6)
-    return draw.call(target, x, [2, 2])
-
-
 def norm(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     normalized = shape[len(shape) - draw.of(*range(1, len(shape) + 1)) :]
@@ -253,9 +230,6 @@ CALLS = {
     "aten.mm.default": mm,
     "aten.bmm.default": bmm,
     "aten.einsum.default": einsum,
-    "aten.group_norm.default": group_norm,
-    **_all(convolution, "conv1d.default conv2d.default conv3d.default"),
-    **_all(pool, "avg_pool2d.default max_pool2d.default adaptive_avg_pool2d.default"),
     "aten.one_hot.default": one_hot,
     **_all(norm, "layer_norm.default rms_norm.default"),
     "aten.scaled_dot_product_attention.default": attention,

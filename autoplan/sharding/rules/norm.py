@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoplan.sharding.equation import Equation
+from autoplan.sharding.equation import Dims, Equation
 from autoplan.sharding.rules.base import Call, broadcast, letters, names, sizes
 
 
@@ -17,15 +17,18 @@ def _norm(call: Call) -> Equation:
     )
 
 
-def _group_norm(call: Call) -> Equation:
-    """Statistics are taken within a sample, over channels and places."""
-    shape = call.shapes[0]
-    channels = (("d1",),)
+def _group_norm(call: Call) -> Equation | None:
+    """Statistics are taken within a sample and a group of channels."""
+    shape, groups = call.shapes[0], call.argument(1, "num_groups")
+    if not isinstance(groups, int):
+        return None
+    channels = ("g",) * (groups > 1) + ("c",) * (groups < shape[1])
+    dims: Dims = (*letters(shape)[:1], channels, *letters(shape)[2:])
     return Equation(
-        inputs=(letters(shape), *[channels] * len(call.inputs[1:])),
-        outputs=(letters(shape),),
-        sizes=sizes(shape),
-        whole=names(range(1, len(shape))),
+        inputs=(dims, *[(channels,)] * len(call.inputs[1:])),
+        outputs=(dims,),
+        sizes={**sizes(shape), "g": groups, "c": shape[1] // groups},
+        whole=names(range(2, len(shape))) | {"c"},
     )
 
 

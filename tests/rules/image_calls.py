@@ -1,0 +1,90 @@
+"""Examples of convolutions, pooling, resizing and norms over channels."""
+
+from __future__ import annotations
+
+from tests.rules.draw import Draw
+from tests.rules.oracle import Example
+
+
+def group_norm(draw: Draw, target: str) -> Example:
+    groups = draw.of(1, 2, draw.ranks, 2 * draw.ranks)
+    shape = (draw.size(), 2 * draw.ranks, *draw.shape(1, 2), 2)
+    weight = draw.of((), (draw.floats(shape[1]), draw.floats(shape[1])))
+    return draw.call(target, draw.floats(*shape), groups, *weight)
+
+
+def _channels(draw: Draw) -> tuple[int, int, int]:
+    """Groups, input and output channels of each; one input channel where they are depthwise."""
+    groups = draw.of(1, 1, 2, draw.ranks)
+    return groups, draw.of(1, draw.size()), draw.of(1, draw.size())
+
+
+def convolution(draw: Draw, target: str) -> Example:
+    places = int(target[len("aten.conv")])
+    groups, c, n = _channels(draw)
+    x = draw.floats(draw.size(), groups * c, *[draw.of(4, 5)] * places)
+    weight = draw.floats(groups * n, c, *[draw.of(1, 3)] * places)
+    bias = draw.of(None, draw.floats(groups * n))
+    each = [1] * places
+    if target.endswith("padding"):
+        return draw.call(target, x, weight, bias, each, draw.of("same", "valid"), each, groups)
+    stride, padding = [draw.of(1, 2)] * places, [draw.of(0, 1)] * places
+    return draw.call(target, x, weight, bias, stride, padding, each, groups)
+
+
+def transposed(draw: Draw, target: str) -> Example:
+    places = int(target[len("aten.conv_transpose")])
+    groups, c, n = _channels(draw)
+    x = draw.floats(draw.size(), groups * c, *[draw.of(2, 3)] * places)
+    weight = draw.floats(groups * c, n, *[draw.of(1, 3)] * places)
+    bias = draw.of(None, draw.floats(groups * n))
+    each = [2] * places
+    return draw.call(target, x, weight, bias, each, [0] * places, [1] * places, groups)
+
+
+def _image(draw: Draw, target: str, places: int):
+    lead = draw.of((draw.size(), draw.size()), (draw.size(),))
+    if "upsample" in target:
+        lead = (draw.size(), draw.size())
+    return draw.floats(*lead, *(4, 6, 5)[:places])
+
+
+def _places(target: str) -> int:
+    return int(target.partition("d.")[0][-1])
+
+
+def pool(draw: Draw, target: str) -> Example:
+    places = _places(target)
+    return draw.call(target, _image(draw, target, places), [draw.of(2, 3)] * places)
+
+
+def resize(draw: Draw, target: str) -> Example:
+    places = _places(target)
+    corners = [] if "nearest" in target else [draw.of(True, False)]
+    image = _image(draw, target, places)
+    by_size = draw.call(target, image, [3] * places, *corners, None)
+    return draw.of(by_size, draw.call(target, image, None, *corners, [2.0] * places))
+
+
+def _all(make, names: str):
+    return {f"aten.{name}": make for name in names.split()}
+
+
+CALLS = {
+    "aten.group_norm.default": group_norm,
+    **_all(convolution, "conv1d.default conv2d.default conv3d.default"),
+    **_all(convolution, "conv1d.padding conv2d.padding conv3d.padding"),
+    **_all(transposed, "conv_transpose1d.default conv_transpose2d.input conv_transpose3d.input"),
+    **_all(
+        pool,
+        """avg_pool1d.default avg_pool2d.default avg_pool3d.default max_pool1d.default
+        max_pool2d.default max_pool3d.default adaptive_avg_pool1d.default
+        adaptive_avg_pool2d.default adaptive_avg_pool3d.default adaptive_max_pool1d.default
+        adaptive_max_pool2d.default adaptive_max_pool3d.default""",
+    ),
+    **_all(
+        resize,
+        """upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec
+        upsample_linear1d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec""",
+    ),
+}
