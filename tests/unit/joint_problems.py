@@ -8,13 +8,16 @@ that messages, compute, weights and activations take turns in being what counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import whole_costs
@@ -48,6 +51,9 @@ class ListedMenu:
     def least(self, prices: Prices) -> Least:
         best = min(self.columns, key=lambda column: value_of(column, prices))
         return Least(value_of(best, prices), best)
+
+    def least_values(self, prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
+        return np.array([self.least(at).value for at in prices])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

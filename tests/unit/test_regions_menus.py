@@ -153,6 +153,21 @@ def test_columns_take_what_their_choices_say(seed: int) -> None:
         assert sum(by_kind.values()) == pytest.approx(sum(sent), rel=1e-9, abs=1e-18)
 
 
+@given(SEEDS, st.sampled_from(["free", "none", "full"]))
+@settings(deadline=None, max_examples=40)
+def test_values_at_many_prices_are_those_at_each(seed: int, recompute: str) -> None:
+    made, other = case(seed, recompute, operators=6), case(seed, recompute, operators=6)
+    for key in dict.fromkeys(made.menus.keys):
+        asked = [prices(made.draw) for _ in range(made.draw.randrange(8))]
+        asked += made.draw.sample(asked, len(asked) // 2)
+        crossing = made.draw.choice([{}, made.crossing()])
+        menu, each = made.menus.fixed(key, crossing), other.menus.fixed(key, crossing)
+        values = menu.least_values(asked)
+        assert values.shape == (len(asked),)
+        assert values == pytest.approx([each.least(at).value for at in asked], rel=1e-12, abs=0)
+        assert menu.least_values(asked[::-1]).tolist() == values[::-1].tolist()
+
+
 @given(SEEDS)
 @settings(deadline=None, max_examples=20)
 def test_free_menus_are_the_best_of_the_fixed_ones(seed: int) -> None:

@@ -13,8 +13,12 @@ concave in p: between prices that were asked, interpolation bounds it from below
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +85,10 @@ class Menu(Protocol):
 
     def least(self, prices: Prices) -> Least:
         """The best way at some prices; always the same for the same prices."""
+        ...
+
+    def least_values(self, prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
+        """The values of ``least`` at several prices, but for rounding; shape (prices,)."""
         ...
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.column import Column, Least, Prices, value_of
@@ -14,7 +16,7 @@ from autoplan.search.regions.conversion_terms import add_conversions, add_weight
 from autoplan.search.regions.program import Program
 from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
-from autoplan.search.regions.terms import AMOUNTS, Amounts, Terms
+from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.sharding.placement import local_fraction
 
@@ -136,6 +138,7 @@ class RegionMenu:
         ]
         self._programs: dict[int, Program] = {}
         self._known: dict[Prices, Least] = {}
+        self._values: dict[Prices, float] = {}
 
     def program(self, mode: int) -> Program:
         """What finds the best way in one mode."""
@@ -156,14 +159,31 @@ class RegionMenu:
             self._known[prices] = self._least(prices)
         return self._known[prices]
 
+    def least_values(self, prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
+        """The values of ``least`` at several prices, but for rounding, without the columns."""
+        new = [each for each in dict.fromkeys(prices) if each not in self._values]
+        if new:
+            self._values.update(zip(new, self._solved(new).tolist(), strict=True))
+        return np.array([self._values[each] for each in prices])
+
+    def _solved(self, prices: list[Prices]) -> npt.NDArray[np.float64]:
+        values = np.full(len(prices), math.inf)
+        asked = [self._worth_asking(each) for each in prices]
+        vectors = np.array([_vector(each) for each in prices])
+        for mode in range(len(self.tables.ways)):
+            at = [number for number, modes in enumerate(asked) if mode in modes]
+            if at:
+                values[at] = np.minimum(values[at], self.program(mode).least_values(vectors[at]))
+        return values
+
     def _least(self, prices: Prices) -> Least:
-        vector = np.array([getattr(prices, name, 0.0) for name in AMOUNTS])
-        asked = {mode: self.program(mode).priced(vector) for mode in self._worth_asking(prices)}
-        mode = min(asked, key=lambda mode: asked[mode].value)
-        column = self._column(mode, asked[mode].choices())
+        vector = np.array(_vector(prices))
+        asked = {mode: self.program(mode).least(vector) for mode in self._worth_asking(prices)}
+        mode = min(asked, key=asked.__getitem__)
+        column = self._column(mode, self.program(mode).choices())
         return Least(value_of(column, prices), column)
 
-    def _worth_asking(self, prices: Prices) -> Iterable[int]:
+    def _worth_asking(self, prices: Prices) -> Sequence[int]:
         """The modes that can be best; where memory is free, nothing gains from running again."""
         modes = self.tables.ways
         is_free = not prices.kept_bytes and modes[0].mode is Mode.NOTHING
@@ -183,3 +203,8 @@ class RegionMenu:
             ),
             **dict(zip(AMOUNTS, amounts.tolist(), strict=True)),
         )
+
+
+def _vector(prices: Prices) -> list[float]:
+    """The prices of all amounts that have one, in the order of ``AMOUNTS``."""
+    return [getattr(prices, name) for name in AMOUNTS[:PRICED]]

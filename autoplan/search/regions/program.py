@@ -1,61 +1,25 @@
 """The cheapest assignment of a region's decisions at some prices, again and again.
 
-Bucket elimination (``elimination``) with everything that does not depend on prices done once: the
-order, where each table goes, and how it lies beside the others. Axes of all tables go in the order
-of elimination, so that each step minimises over its first axis (which is fast), and what it leaves
-fits into the next table without turning. Where parts of tables lie in memory is settled once, too.
+Amounts of all combinations are one matrix, so that a product turns any number of prices into the
+costs of all tables; the steps that eliminate decisions are settled once (``steps``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from autoplan.errors import PlanError
 from autoplan.search.elimination import LARGEST_TABLE, Elimination, Scope
-from autoplan.search.regions.terms import AMOUNTS, Amounts, Terms
+from autoplan.search.regions.steps import Workspace, steps_of
+from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 
-_Floats = npt.NDArray[np.float64]
 _Axes = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A decision at its turn.
-
-    Attributes:
-        number: the decision.
-        parts: tables that involve it and results of earlier steps, which are written in place.
-        left: where the least costs over the other decisions are written.
-        rest: the other decisions of the table, in the order of its axes.
-    """
-
-    number: int
-    parts: tuple[_Floats, ...]
-    left: _Floats
-    rest: _Axes
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """The least cost at some prices, and what it takes to find the choices that have it."""
-
-    value: float
-    _steps: tuple[_Step, ...]
-    _costs: list[_Floats]
-    _count: int
-
-    def choices(self) -> tuple[int, ...]:
-        """The choices with the least cost; of equals, always the same."""
-        choices = [0] * self._count
-        for step, total in zip(reversed(self._steps), reversed(self._costs), strict=True):
-            at = (slice(None), *(choices[number] for number in step.rest))
-            choices[step.number] = int(total[at].argmin())
-        return tuple(choices)
+_ENTRIES_AT_ONCE = 1 << 18
+"""Costs that are worth having in memory at once, over all prices."""
 
 
 class Program:
@@ -80,38 +44,51 @@ class Program:
                 f"the operators of {name} depend on each other in too many ways to be planned one "
                 f"by one (more than {LARGEST_TABLE} combinations at once); mark smaller blocks"
             )
-        involved = {number for scope in tables for number in scope}
-        self._order = tuple(number for number in elimination.order if number in involved)
-        self._place = {number: turn for turn, number in enumerate(self._order)}
+        self._place = [0] * len(terms.sizes)
+        for turn, number in enumerate(elimination.order):
+            self._place[number] = turn
         axes = [self._axes(scope) for scope in tables]
         self._matrix, self._blocked = self._flattened(tables, axes)
-        self._flat = np.zeros(self._blocked.size)
         self._offsets = self._starts(axes)
         self._strides = self._index_strides(axes)
-        self._steps = self._planned(axes)
+        self._steps = steps_of(self._sizes, axes, self._place)
+        self._single = Workspace(self._steps, 1)
 
     @property
     def largest_table(self) -> int:
         """Entries of the largest table of any step."""
-        return max((self._sizes[s.number] * s.left.size for s in self._steps), default=1)
+        return max((math.prod(step.shapes[-1]) for step in self._steps.steps), default=1)
 
-    def priced(self, prices: Amounts) -> Priced:
+    def least(self, prices: Amounts) -> float:
         """The least cost of all assignments.
 
         Args:
-            prices: of each of ``AMOUNTS``.
+            prices: of each of ``AMOUNTS`` that has one.
         """
-        np.dot(prices, self._matrix, out=self._flat)
-        self._flat += self._blocked
-        costs: list[_Floats] = []
-        value = float(prices @ self._fixed)
-        for step in self._steps:
-            total = sum(step.parts[1:], step.parts[0])
-            costs.append(total)
-            np.minimum.reduce(total, 0, out=step.left)
-            if not step.rest:
-                value += float(step.left)
-        return Priced(value, self._steps, costs, len(self._sizes))
+        return float(self._run(self._single, prices[None])[0])
+
+    def choices(self) -> tuple[int, ...]:
+        """The choices that had the least cost when ``least`` was last asked."""
+        return self._single.choices(0)
+
+    def least_values(self, prices: Amounts) -> npt.NDArray[np.float64]:
+        """The least cost of all assignments at several prices.
+
+        Args:
+            prices: of shape (prices, amounts that have one).
+        """
+        at_once = max(1, _ENTRIES_AT_ONCE // max(1, self.largest_table))
+        values = np.empty(len(prices))
+        for first in range(0, len(prices), at_once):
+            some = prices[first : first + at_once]
+            space = self._single if len(some) == 1 else Workspace(self._steps, len(some))
+            values[first : first + at_once] = self._run(space, some)
+        return values
+
+    def _run(self, space: Workspace, prices: Amounts) -> npt.NDArray[np.float64]:
+        np.dot(self._matrix[:PRICED].T, prices.T, out=space.costs)
+        space.costs += self._blocked[:, None]
+        return space.run() + prices @ self._fixed[:PRICED]
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
@@ -120,7 +97,7 @@ class Program:
         return total + math.inf if np.isinf(self._blocked[at]).any() else total
 
     def _axes(self, scope: Iterable[int]) -> _Axes:
-        return tuple(sorted(scope, key=lambda number: self._place[number]))
+        return tuple(sorted(scope, key=self._place.__getitem__))
 
     def _flattened(
         self, tables: Mapping[Scope, tuple[Amounts, Amounts]], axes: list[_Axes]
@@ -149,33 +126,6 @@ class Program:
                 strides[row, number] = stride
                 stride *= self._sizes[number]
         return strides
-
-    def _planned(self, axes: list[_Axes]) -> tuple[_Step, ...]:
-        """Every decision with the tables that involve it when it goes."""
-        waiting: list[list[tuple[_Axes, _Floats]]] = [[] for _ in self._order]
-        for order, start in zip(axes, self._offsets, strict=True):
-            part = self._flat[start : start + self._entries(order)]
-            waiting[self._place[order[0]]].append((order, part))
-        steps = []
-        for turn, number in enumerate(self._order):
-            involved = self._axes({number}.union(*(order for order, _ in waiting[turn])))
-            rest = involved[1:]
-            left = np.zeros([self._sizes[other] for other in rest])
-            parts = sorted(waiting[turn], key=lambda part: part[1].size)
-            steps.append(
-                _Step(
-                    number=number,
-                    parts=tuple(
-                        part.reshape([self._sizes[n] if n in order else 1 for n in involved])
-                        for order, part in parts
-                    ),
-                    left=left,
-                    rest=rest,
-                )
-            )
-            if rest:
-                waiting[self._place[rest[0]]].append((rest, left))
-        return tuple(steps)
 
 
 def _merged(terms: Terms) -> dict[Scope, tuple[Amounts, Amounts]]:
