@@ -6,6 +6,8 @@ such operators computes the same in both modes, and may be switched freely.
 
 from __future__ import annotations
 
+import torch
+
 from autoplan.codegen.operators import arguments
 from autoplan.trace.graph import OpGraph, OpNode
 
@@ -28,3 +30,9 @@ def _depends_on_mode(node: OpNode) -> bool:
     if not any(flag in values for flag in _MODE_FLAGS):
         return False
     return values.get("p", 1) != 0 and values.get("running_mean", True) is not None
+
+
+def lowest_dtype(graph: OpGraph) -> torch.dtype:
+    """The least precise floating-point dtype of any value."""
+    used = {getattr(torch, meta.dtype) for node in graph.nodes for meta in node.outputs}
+    return max((d for d in used if d.is_floating_point), key=lambda dtype: torch.finfo(dtype).eps)

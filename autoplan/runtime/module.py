@@ -7,8 +7,9 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from autoplan.codegen import Emitted
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.plan import Plan
 from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
+from autoplan.runtime.comparison import compare_step, loss_on
 from autoplan.runtime.data import Batch, BatchReader
 from autoplan.runtime.gradients import gradient_norm, scale_gradients
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
+from autoplan.verdict import Verification
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +39,8 @@ class TracedModel:
         tied: groups of parameter names that are one tensor; the first is the name it goes by.
         training: the mode it was traced in.
         mode_dependent: an operator that computes otherwise in eval mode, if there is one.
+        lowest_dtype: of the floating-point values that it computes.
+        readers: the first operator that reads each parameter, by name.
         positional: names of its arguments in the order of its ``forward``.
     """
 
@@ -43,6 +48,8 @@ class TracedModel:
     tied: tuple[tuple[str, ...], ...]
     training: bool
     mode_dependent: str | None
+    lowest_dtype: torch.dtype
+    readers: Mapping[str, str]
     positional: tuple[str, ...]
 
 
@@ -169,6 +176,36 @@ class ParallelModule(nn.Module):
         for stage in self._stages:
             stage.data_parallel.free_gathered()
         return load_checkpoint(Path(path), self._state, self._traced.fingerprint, optimizer)
+
+    def verify(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        loss_fn: Callable[[Any, Any], Tensor] | None = None,
+    ) -> Verification:
+        """Compares a step with the one of the whole model, which every rank runs; all must call it.
+
+        Weights stay as they are, and gradients are gone when it returns.
+
+        Args:
+            model: what this module was compiled from, with the weights that it has now.
+            batch: the global batch, the same on every rank.
+
+        Returns:
+            The differences of loss, gradients and weights after a step, and whether they are
+            within what rounding explains; the same on every rank.
+
+        Raises:
+            PlanError: when the program computes in less than float32, or the weights differ.
+        """
+        loss = partial(loss_on, model, batch, loss_fn)
+        found = compare_step(self, self._state, model, loss, batch, self._traced.lowest_dtype)
+        readers = self._traced.readers
+        return Verification(
+            ranks=self._mesh.world_size,
+            precision=str(self._traced.lowest_dtype).removeprefix("torch."),
+            differences=tuple(replace(d, reader=readers.get(d.name, "")) for d in found),
+        )
 
     def print_source(self) -> None:
         """Prints the program that this rank runs."""

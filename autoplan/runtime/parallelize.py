@@ -17,7 +17,7 @@ from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.engines import Engine, OneStage
 from autoplan.runtime.mesh import RankMesh, build_mesh
-from autoplan.runtime.modes import mode_dependent
+from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
 from autoplan.runtime.pipeline import Pipeline, shape_of
 from autoplan.runtime.stages import (
@@ -30,7 +30,7 @@ from autoplan.runtime.stages import (
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
 from autoplan.runtime.weights import WeightSource
-from autoplan.trace.graph import OpGraph
+from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import positional_names
 
 
@@ -92,6 +92,8 @@ def parallelize(
             tied=graph.tied,
             training=model.training,
             mode_dependent=mode_dependent(graph),
+            lowest_dtype=lowest_dtype(graph),
+            readers=_readers(graph),
             positional=tuple(positional_names(model, len(emitted.inputs))),
         ),
     )
@@ -101,6 +103,12 @@ def _engine(stages: list[LocalStage], emitted: Emitted, plan: Plan, mesh: RankMe
     if mesh.pp == 1:
         return OneStage(stages[0])
     return Pipeline(stages, shape_of(plan), mesh, getattr(torch, emitted.loss_dtype))
+
+
+def _readers(graph: OpGraph) -> dict[str, str]:
+    """The first operator that reads each parameter."""
+    read = {n.target: graph.readers.get(Ref(n.name)) for n in graph.of_kind("parameter")}
+    return {target: readers[0] for target, readers in read.items() if readers}
 
 
 def axis_group(mesh: RankMesh, name: Literal["dp", "tp"]) -> AxisGroup:

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-RTOL = {torch.float64: 1e-9, torch.float32: 1e-4}
-FLOOR = {torch.float64: 1e-12, torch.float32: 1e-7}
-LOSS_RTOL = {torch.float64: 1e-9, torch.float32: 1e-5}
+from autoplan.runtime.comparison import FLOOR, RTOL
 
 
 def full(tensor: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from autoplan.runtime.comparison import LOSS_RTOL
 from autoplan.runtime.module import ParallelModule
-from tests.distributed.parity import LOSS_RTOL, assert_parity, full
+from tests.distributed.parity import assert_parity, full
 
 MAX_NORM = 0.5
 

@@ -22,12 +22,9 @@ from autoplan.codegen import (
     build_module,
 )
 from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.comparison import FLOOR, LOSS_RTOL, RTOL
 from tests.parity.ranks import combine, per_rank, shards
 from tests.parity.threads import on_ranks
-
-RTOL_OUTPUT = {torch.float64: 1e-9, torch.float32: 1e-5}
-RTOL_GRADIENT = {torch.float64: 1e-9, torch.float32: 1e-4}
-FLOOR = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 
 @dataclass(frozen=True)
@@ -161,10 +158,10 @@ def assert_same(found: Outcome, expected: Outcome, lowest: torch.dtype | None = 
     dtype = lowest or expected.loss.dtype
     assert set(found.gradients) == set(expected.gradients)
     largest = max(float(g.abs().max()) for g in expected.gradients.values())
-    _close("loss", found.loss, expected.loss, RTOL_OUTPUT[dtype], 0.0)
+    _close("loss", found.loss, expected.loss, LOSS_RTOL[dtype], 0.0)
     for name, gradient in expected.gradients.items():
         floor = FLOOR[dtype] * largest
-        _close(name, found.gradients[name], gradient, RTOL_GRADIENT[dtype], floor)
+        _close(name, found.gradients[name], gradient, RTOL[dtype], floor)
 
 
 def _close(name: str, found: Tensor, expected: Tensor, rtol: float, floor: float) -> None:
