@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autoplan.explanation import Explanation
     from autoplan.plan import Plan
     from autoplan.runtime.module import ParallelModule
+    from autoplan.runtime.reference_dropout import reference_dropout
 
 # Importing a module binds its name here, once and for all: get that over, and free the name for
 # the function.
@@ -43,6 +44,7 @@ _HOMES = {
     "Explanation": "explanation",
     "Plan": "plan",
     "ParallelModule": "runtime.module",
+    "reference_dropout": "runtime.reference_dropout",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "load_plan",
     "plan",
     "print_report",
+    "reference_dropout",
     "save_plan",
 ]
 

@@ -124,6 +124,7 @@ def compile(
     memory_margin: str | float | None = None,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
+    seed: int | None = None,
 ) -> ParallelModule:
     """This rank's part of ``model`` in parallel training; call it on every rank of ``torchrun``.
 
@@ -141,6 +142,8 @@ def compile(
         optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
         pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
             ``autoplan.plan``.
+        seed: of all dropouts, whose masks are the same under every plan; that of rank 0 counts, by
+            default ``torch.initial_seed()``.
 
     Raises:
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
@@ -161,7 +164,7 @@ def compile(
     graph = _capture(case, job, batch_dims)
     if decided is None:
         decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
-    return parallelize(case.model, graph, decided)
+    return parallelize(case.model, graph, decided, seed=seed)
 
 
 def explain(

@@ -40,7 +40,9 @@ def build_module(
     root = namespace[stage.root_class]()
     for path, name in stage.block_classes.items():
         owner, last = _owner(root, path)
-        owner.add_module(last, namespace[name]())
+        block = namespace[name]()
+        block.draws_before = stage.draws_before.get(path, 0)
+        owner.add_module(last, block)
     for name in stage.parameters:
         owner, last = _owner(root, name)
         owner.register_parameter(last, parameter(name))

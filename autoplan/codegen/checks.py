@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoplan.codegen.choices import Choices
-from autoplan.codegen.operators import is_random, probability
+from autoplan.codegen.operators import arguments, is_dropout, is_random, probability
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Partial
 from autoplan.trace.graph import OpGraph, OpNode
@@ -21,13 +21,13 @@ def check_runnable(choices: Choices) -> None:
     _check_names(choices)
     if choices.is_alone:
         return
+    random = randomness(choices.graph)
+    if random is not None:
+        raise UnsupportedModelError(random)
     if choices.splits > 1 and choices.layout.mixing:
         raise UnsupportedModelError(
             f"{choices.layout.mixing[0]}; run it with dp=1 and one microbatch, or change the model"
         )
-    random = randomness(choices.graph)
-    if random is not None:
-        raise UnsupportedModelError(random)
     if choices.splits > 1 and choices.layout.loss != Partial():
         raise UnsupportedModelError(
             f"the loss {choices.graph.output.node} is no sum over the samples of the batch; "
@@ -36,20 +36,25 @@ def check_runnable(choices: Choices) -> None:
 
 
 def randomness(graph: OpGraph) -> str | None:
-    """Why the model runs on one device only: its first random operator, and the cure."""
-    drawing = (node for node in graph.of_kind("call") if is_random(node))
+    """Why the model runs on one device only: its first operator that draws otherwise than dropout.
+
+    The cure is part of it.
+    """
+    calls = graph.of_kind("call")
+    drawing = (node for node in calls if is_random(node) and not is_dropout(node))
     return next((_random_message(node) for node in drawing), None)
 
 
 def _check_names(choices: Choices) -> None:
     held = [node.target for kind in ("parameter", "buffer") for node in choices.graph.of_kind(kind)]
     held += [block.path for block in choices.graph.blocks]
-    for name in METHODS:
-        if any(path.split(".")[0] == name for path in held):
-            raise UnsupportedModelError(
-                f"the model has a part called {name!r}, which is a method of the sharded program; "
-                "give that attribute another name"
-            )
+    parts = {path.split(".")[0] for path in held if path.split(".")[0] in METHODS}
+    parts |= {"draws_before" for path in held if "draws_before" in path.split(".")}
+    if parts:
+        raise UnsupportedModelError(
+            f"the model has a part called {min(parts)!r}, which is a name of the sharded program; "
+            "give that attribute another name"
+        )
 
 
 def _random_message(node: OpNode) -> str:
@@ -58,9 +63,11 @@ def _random_message(node: OpNode) -> str:
     if p is None:
         return (
             f"{node.target} at {place} draws random numbers: sharded runs do not keep those of one "
-            "device yet; take it out of the forward"
+            "device; take it out of the forward"
         )
+    grouped = arguments(node).get("enable_gqa") is True
+    cure = "repeat its keys and values, or " if grouped else "use plain dropout, or "
     return (
-        f"dropout p={p} at {place}: sharded runs do not keep the mask of one device yet; "
-        "set it to 0"
+        f"{node.target} with p={p} at {place}: sharded runs do not keep its mask of one device; "
+        f"{cure}set p to 0"
     )

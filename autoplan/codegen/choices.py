@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autoplan.codegen.naming import variable
+from autoplan.codegen.operators import is_dropout
 from autoplan.errors import PlanError
 from autoplan.plan import StagePlan
 from autoplan.sharding.assignment import Assignment
@@ -54,6 +55,22 @@ class Choices:
     def storage(self, node: str) -> Placement:
         """Placement on ``tp`` of a parameter or buffer; buffers are whole on every rank."""
         return self.assignment.storage.get(node, Replicate())
+
+    @cached_property
+    def draw_numbers(self) -> dict[str, int]:
+        """The number of every dropout, from 0 in the order of one device, by name of its node."""
+        dropouts = [node.name for node in self.graph.of_kind("call") if is_dropout(node)]
+        return {name: number for number, name in enumerate(dropouts)}
+
+    @cached_property
+    def draws_before(self) -> dict[str, int]:
+        """The number of the first dropout of every block that has one, by path."""
+        found: dict[str, int] = {}
+        for name, number in self.draw_numbers.items():
+            block = self.graph.block_of.get(name)
+            if block is not None:
+                found.setdefault(block.path, number)
+        return found
 
     @cached_property
     def _calls_of_module(self) -> Counter[str]:

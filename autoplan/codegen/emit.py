@@ -16,11 +16,13 @@ from dataclasses import replace
 
 from autoplan.codegen.header import printable
 from autoplan.codegen.program import (
+    DRAWS,
     BlockCall,
     BlockClass,
     Call,
     Constant,
     Convert,
+    DrawNumber,
     Expression,
     Function,
     Held,
@@ -38,6 +40,7 @@ from autoplan.trace.graph import BatchInt, TorchValue
 
 _INDENT = "    "
 _WIDTH = 100 - 2 * len(_INDENT)
+_MODULES = {"invariant_dropout": "autoplan.runtime.dropout"}  # not in runtime.ops
 _COUNTED = "."  # no module can have this name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -63,8 +66,11 @@ def _imports(functions: Sequence[Function]) -> Iterator[str]:
     yield ""
     yield "from autoplan.codegen.container import Container"
     yield from _import_names("autoplan.runtime.collectives", ["AxisGroup", *used])
-    local_ops = sorted({s.local_op for s in statements if isinstance(s, Call) and s.local_op})
-    yield from _import_names("autoplan.runtime.ops", ["local", *local_ops])
+    local_ops = {s.local_op for s in statements if isinstance(s, Call) and s.local_op}
+    apart = {name for name in local_ops if name in _MODULES}
+    for name in sorted(apart):
+        yield from _import_names(_MODULES[name], [name])
+    yield from _import_names("autoplan.runtime.ops", ["local", *sorted(local_ops - apart)])
     yield ""
     yield "aten = torch.ops.aten"
     yield "tp: AxisGroup  # bound when this module is built"
@@ -140,7 +146,7 @@ def _body(function: Function, arguments: Sequence[Value], counts: Sequence[Value
         yield f"{_targets([value.name for value in counts])} = counts"
     if any(map(_needs_device, function.statements)):
         held = (value for s in function.statements for value in operands(s))
-        first = next(iter(arguments), None) or next(held)
+        first = next(value for value in (*arguments, *held) if value != DRAWS)
         yield f"device = {_operand(first)}.device"
     for step in steps(function):
         if step.count == 1:
@@ -231,6 +237,8 @@ def _expression(value: Expression) -> str:
         return _operand(value)
     if isinstance(value, tuple):
         return f"[{', '.join(map(_expression, value))}]"
+    if isinstance(value, DrawNumber):
+        return f"self.draws_before + {value.after}"
     if isinstance(value, TorchValue):
         return "device" if value.kind == "device" else f"torch.{_word(value.name)}"
     return _literal(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoplan.codegen.program import Boundary
 from autoplan.sharding.placement import Placement
@@ -55,6 +55,9 @@ class EmittedStage:
             read are in each.
         inputs: positions in ``Emitted.inputs`` of those that its functions take.
         receives, sends: the tensors that cross from the stage before and to the stage behind.
+        draws_before: number of the first dropout of each of its block instances that has one.
+        takes_draws: whether ``forward`` takes ``draws`` (``runtime.random.Draws``, or None in
+            evaluation), since the stage has a dropout.
     """
 
     root_class: str
@@ -66,6 +69,8 @@ class EmittedStage:
     inputs: tuple[int, ...]
     receives: tuple[Boundary, ...] = ()
     sends: tuple[Boundary, ...] = ()
+    draws_before: Mapping[str, int] = field(default_factory=dict)
+    takes_draws: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 RESERVED = frozenset(
     {
-        "self", "tp", "device", "index", "counts", "aten", "torch", "local", "checkpoint", "ops",
-        "collectives", "Container", "AxisGroup",
+        "self", "tp", "device", "index", "counts", "draws", "aten", "torch", "local", "checkpoint",
+        "ops", "collectives", "Container", "AxisGroup", "invariant_dropout",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
     }
 )  # fmt: skip

@@ -10,6 +10,8 @@ from autoplan.codegen.torch_private import OpOverload, schema
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg, OpNode
 
+DROPOUT = "aten.dropout.default"
+
 _PROBABILITIES = ("p", "dropout_p", "dropout")
 _MODES = ("train", "training")
 
@@ -44,6 +46,11 @@ def is_random(node: OpNode) -> bool:
     chances = [given[name] for name in _PROBABILITIES if name in given]
     never = bool(chances) and all(value == 0 for value in chances)
     return not never and all(given[name] is not False for name in _MODES if name in given)
+
+
+def is_dropout(node: OpNode) -> bool:
+    """Whether a call is a dropout that drops, whose mask does not depend on the plan."""
+    return node.target == DROPOUT and is_random(node)
 
 
 def probability(node: OpNode) -> Arg:

@@ -7,7 +7,7 @@ from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.codegen.header import header
 from autoplan.codegen.lower import lower
-from autoplan.codegen.program import Program
+from autoplan.codegen.program import DRAWS, Program
 from autoplan.codegen.units import unit_paths
 from autoplan.codegen.verify import verify
 from autoplan.errors import PlanError
@@ -100,6 +100,12 @@ def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
             inputs=stage.inputs,
             receives=stage.receives,
             sends=stage.sends,
+            draws_before={
+                path: number
+                for path, number in choices.draws_before.items()
+                if path in stage.blocks
+            },
+            takes_draws=DRAWS in stage.forward.inputs,
         )
         for index, stage in enumerate(program.stages)
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoplan.sharding.placement import Placement
+from autoplan.sharding.placement import Placement, Replicate
 from autoplan.trace.graph import TorchValue
 
 Path = tuple[str, ...]
@@ -37,8 +37,20 @@ class Held:
     placement: Placement
 
 
+@dataclass(frozen=True, slots=True)
+class DrawNumber:
+    """Number of a draw in a block: so many after the first of the block instance."""
+
+    after: int
+
+
+DRAWS = Value(name="draws", shape=(), dtype="", placement=Replicate())
+"""The argument of functions that draw random numbers: the ``runtime.random.Draws`` to draw by."""
+
 Operand = Value | Held
-Expression = Operand | TorchValue | bool | int | float | str | None | tuple["Expression", ...]
+Expression = (
+    Operand | TorchValue | DrawNumber | bool | int | float | str | None | tuple["Expression", ...]
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +100,10 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockCall:
-    """A call of the block instance at ``path``, recomputed in the backward or not."""
+    """A call of the block instance at ``path``, recomputed in the backward or not.
+
+    ``is_random`` is said where it draws from PyTorch's own generator.
+    """
 
     path: Path
     args: tuple[Operand, ...]
@@ -102,7 +117,10 @@ Statement = Call | Convert | Constant | BlockCall
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Function:
-    """Statements from ``inputs`` to ``outputs``; ``frees`` names what each leaves to delete."""
+    """Statements from ``inputs`` to ``outputs``; ``frees`` names what each leaves to delete.
+
+    A function that draws random numbers takes ``DRAWS`` as its last input.
+    """
 
     inputs: tuple[Value, ...]
     statements: tuple[Statement, ...]

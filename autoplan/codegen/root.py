@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence, Set
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.cuts import Crossing, Cut
 from autoplan.codegen.needs import in_order, needed, outside_parameters, reads
-from autoplan.codegen.operators import is_random
-from autoplan.codegen.program import BlockCall, Boundary, Function, StageProgram, Value
+from autoplan.codegen.operators import is_dropout, is_random
+from autoplan.codegen.program import DRAWS, BlockCall, Boundary, Function, StageProgram, Value
 from autoplan.codegen.scope import Scope
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Replicate, grad_of
@@ -100,7 +100,12 @@ def _count(
                 "compute it outside the repeated layers"
             )
         scope.call(unit, choices.name_of(unit.name))
-    return scope.function([scope.read(ref, _WHOLE) for ref in counted])
+    function = scope.function([scope.read(ref, _WHOLE) for ref in counted])
+    if DRAWS in function.inputs:
+        raise UnsupportedModelError(
+            "a value that counts over the batch depends on a dropout; count before the dropout"
+        )
+    return function
 
 
 def _inputs(inputs: Sequence[OpNode], scope: Scope) -> None:
@@ -121,6 +126,8 @@ def _call_block(choices: Choices, scope: Scope, block: Block, function: Function
     entries = ((ref, choices.assignment.entry(block, ref)) for ref in block.inputs)
     args = [scope.read(ref, Port(placement, grad_of(placement))) for ref, placement in entries]
     args += [scope.operand(Ref(name)) for name in outside_parameters(choices.graph, block)]
+    args += [DRAWS] * (DRAWS in function.inputs)
+    nodes = [choices.graph.by_name[node] for node in block.nodes]
     placements = [value.placement for value in function.outputs]
     scope.add(
         BlockCall(
@@ -128,7 +135,7 @@ def _call_block(choices: Choices, scope: Scope, block: Block, function: Function
             args=tuple(args),
             outputs=tuple(scope.define(list(block.outputs), "x", placements)),
             recomputed=block.path in choices.recomputed,
-            is_random=any(is_random(choices.graph.by_name[node]) for node in block.nodes),
+            is_random=any(is_random(node) and not is_dropout(node) for node in nodes),
         )
     )
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from autoplan.codegen.choices import Choices
+from autoplan.codegen.draws import draw_arguments
 from autoplan.codegen.liveness import tidy
 from autoplan.codegen.naming import Names
-from autoplan.codegen.operators import returns_list
+from autoplan.codegen.operators import is_dropout, returns_list
 from autoplan.codegen.program import (
+    DRAWS,
     Call,
     Constant,
     Convert,
@@ -22,6 +24,7 @@ from autoplan.codegen.program import (
     Path,
     Statement,
     Value,
+    operands,
 )
 from autoplan.codegen.sizes import local_arguments, local_target
 from autoplan.sharding.placement import Placement, Replicate, Shard
@@ -107,18 +110,22 @@ class Scope:
             for ref, placement in zip(refs, strategy.outputs, strict=True)
         )
         args, kwargs = local_arguments(node, shapes, self._graph.batch)
-        operands = iter(read)
+        local_op, drawn = strategy.local_op, ()
+        if is_dropout(node):
+            args, local_op = args[:2], "invariant_dropout"
+            drawn = draw_arguments(self._choices, node, strategy.outputs[0])
+        given = iter(read)
         outputs = tuple(self.define(refs, name, strategy.outputs))
         self._statements.append(
             Call(
                 target=local_target(node.target),
-                args=tuple(_substitute(arg, operands) for arg in args),
-                kwargs=tuple((key, _substitute(value, operands)) for key, value in kwargs),
+                args=tuple(_substitute(arg, given) for arg in args),
+                kwargs=(*((key, _substitute(value, given)) for key, value in kwargs), *drawn),
                 outputs=outputs,
                 is_list=returns_list(node.target),
                 views=_views(node, read),
                 keeps=_keeps(node, read, outputs),
-                local_op=strategy.local_op,
+                local_op=local_op,
                 node=node.name,
             )
         )
@@ -144,9 +151,10 @@ class Scope:
         Args:
             made_by_blocks: names of the arguments that are results of blocks elsewhere.
         """
+        draws = any(DRAWS in operands(statement) for statement in self._statements)
         return tidy(
             Function(
-                inputs=tuple(self._inputs),
+                inputs=(*self._inputs, DRAWS) if draws else tuple(self._inputs),
                 statements=tuple(self._statements),
                 outputs=tuple(outputs),
                 frees=((),) * len(self._statements),

@@ -63,6 +63,7 @@ def save_checkpoint(
         "shapes": state.shapes(),
         "files": files,
         "optimizer": document,
+        "random": state.random.document(),
         "extra": dict(extra),
     }
     failure = None
@@ -107,6 +108,8 @@ def load_checkpoint(
     if optimizer is not None:
         state.prepare_optimizer(optimizer, content["optimizer"] or {})
         pieces = chain(pieces, state.optimizer_pieces(optimizer))
+    if "random" in content:
+        state.random.restore(content["random"])
     _fill(pieces, [read_pieces(path / file["name"]) for file in content["files"]])
     state.mesh.barrier()
     return content["extra"]

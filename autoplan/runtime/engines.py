@@ -8,22 +8,32 @@ terms add up well.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from autoplan.runtime.random import Draws
 from autoplan.runtime.stages import Inputs, LocalStage
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """All inputs of one microbatch, and what its dropouts draw by; None where they drop nothing."""
+
+    inputs: Inputs
+    draws: Draws | None
 
 
 class Engine(Protocol):
     """Runs the microbatches of one step; ``counts`` has those of every stage of this rank."""
 
-    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         """Adds the terms of the gradients to ``.grad``."""
         ...
 
-    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+    def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         """Without gradients."""
         ...
 
@@ -34,23 +44,26 @@ class OneStage:
     def __init__(self, stage: LocalStage) -> None:
         self._stage = stage
 
-    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         terms = []
-        for index, inputs in enumerate(microbatches):
-            term = self.term(inputs, counts, is_last=index == len(microbatches) - 1)
+        for index, microbatch in enumerate(microbatches):
+            term = self.term(microbatch, counts, is_last=index == len(microbatches) - 1)
             term.backward()
             terms.append(term)
         return summed(terms)
 
-    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
-        terms = [self._stage.forward((), inputs, counts[0]) for inputs in microbatches]
+    def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
+        terms = [self._forward(microbatch, counts) for microbatch in microbatches]
         self._stage.data_parallel.free_gathered()
         return summed(terms)
 
-    def term(self, inputs: Inputs, counts: Sequence[Inputs], *, is_last: bool) -> Tensor:
+    def term(self, microbatch: Microbatch, counts: Sequence[Inputs], *, is_last: bool) -> Tensor:
         """The term of one microbatch, ready for its backward."""
         self._stage.data_parallel.begin_microbatch(is_last=is_last)
-        return self._stage.forward((), inputs, counts[0])
+        return self._forward(microbatch, counts)
+
+    def _forward(self, microbatch: Microbatch, counts: Sequence[Inputs]) -> Tensor:
+        return self._stage.forward((), microbatch.inputs, counts[0], microbatch.draws)
 
 
 def summed(terms: Sequence[Tensor]) -> Tensor:

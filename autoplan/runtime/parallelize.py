@@ -20,6 +20,7 @@ from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
 from autoplan.runtime.pipeline import Pipeline, shape_of
+from autoplan.runtime.random import RandomState, agreed_seed
 from autoplan.runtime.stages import (
     LocalStage,
     build_stages,
@@ -35,7 +36,12 @@ from autoplan.trace.inputs import positional_names
 
 
 def parallelize(
-    model: nn.Module, graph: OpGraph, plan: Plan, *, device: torch.device | None = None
+    model: nn.Module,
+    graph: OpGraph,
+    plan: Plan,
+    *,
+    device: torch.device | None = None,
+    seed: int | None = None,
 ) -> ParallelModule:
     """This rank's part of ``model`` in the training that ``plan`` decided.
 
@@ -45,6 +51,7 @@ def parallelize(
     Args:
         graph: of ``model``, as ``trace.capture`` made it, in the plan's precision.
         device: where this rank computes; by default its CUDA device under NCCL, else the CPU.
+        seed: of all dropouts; that of rank 0 counts, by default ``torch.initial_seed()``.
 
     Raises:
         PlanError: when plan, graph, model and process group do not fit each other, or the ranks
@@ -75,6 +82,7 @@ def parallelize(
         compute_dtype=compute_dtype,
     )
     parameters = parameters_of(stages, layouts)
+    random = RandomState(agreed_seed(seed, mesh))
     return ParallelModule(
         stages=stages,
         trainer=Trainer(
@@ -82,8 +90,11 @@ def parallelize(
             _engine(stages, emitted, plan, mesh),
             gradient_sum(stages, parameters, layouts, mesh),
             mesh,
+            random,
         ),
-        state=TrainingState(parameters=parameters, layouts=layouts, buffers=buffers, mesh=mesh),
+        state=TrainingState(
+            parameters=parameters, layouts=layouts, buffers=buffers, mesh=mesh, random=random
+        ),
         emitted=emitted,
         plan=plan,
         mesh=mesh,

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
-from autoplan.runtime.engines import summed, summed_dtype
+from autoplan.runtime.engines import Microbatch, summed, summed_dtype
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage
-from autoplan.runtime.static_stage import Microbatch, StaticStage
+from autoplan.runtime.static_stage import Fed, StaticStage
 from autoplan.runtime.torch_private import (
     PipelineAction,
     PipelineActionKind,
@@ -70,22 +70,22 @@ class Pipeline:
         self._schedule = _Schedule([StaticStage(s, shape, mesh) for s in stages], shape)
         self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
 
-    def train(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         losses: list[Tensor] = []
         fed = self._fed(microbatches, counts)
-        self._schedule.step(microbatches=fed, losses=losses, return_outputs=False)
+        self._schedule.step(fed=fed, losses=losses, return_outputs=False)
         return self._total(losses)
 
-    def evaluate(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> Tensor:
+    def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         losses: list[Tensor] = []
         fed = self._fed(microbatches, counts)
-        self._schedule.eval(microbatches=fed, losses=losses, return_outputs=False)
+        self._schedule.eval(fed=fed, losses=losses, return_outputs=False)
         self._schedule.forget()
         return self._total(losses)
 
-    def _fed(self, microbatches: Sequence[Inputs], counts: Sequence[Inputs]) -> list[Microbatch]:
+    def _fed(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> list[Fed]:
         of_stage = dict(zip(self._numbers, counts, strict=True))
-        return [Microbatch(inputs, of_stage) for inputs in microbatches]
+        return [Fed(microbatch, of_stage) for microbatch in microbatches]
 
     def _total(self, losses: list[Tensor]) -> Tensor:
         """This rank's share of the loss: nothing where it does not run the last stage."""
@@ -109,8 +109,8 @@ class _Schedule(ScheduleRuntime):
             stage.clear_runtime_states()
 
     def _split_inputs(self, args: Any, kwargs: Any = None) -> tuple[list[Any], list[Any]]:
-        fed = kwargs["microbatches"]
-        return [()] * len(fed), [{"microbatch": microbatch} for microbatch in fed]
+        fed = kwargs["fed"]
+        return [()] * len(fed), [{"fed": one} for one in fed]
 
     def _step_microbatches(self, *args: Any, **kwargs: Any) -> Any:
         self.pipeline_order_with_comms = self._training if self._has_backward else self._evaluation

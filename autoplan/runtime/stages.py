@@ -23,6 +23,7 @@ from autoplan.runtime.data_parallel import DataParallel, shards_states, units
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.layout import ParameterLayout, dp_shard_dim
 from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.random import Draws
 from autoplan.runtime.weights import WeightSource
 
 Inputs = tuple[Tensor, ...]
@@ -41,14 +42,16 @@ class LocalStage:
         """The terms of one microbatch of the values that the stage needs counted."""
         return self.program.count(*self._own(inputs))
 
-    def forward(self, received: Inputs, inputs: Inputs, counts: Inputs) -> Any:
+    def forward(self, received: Inputs, inputs: Inputs, counts: Inputs, draws: Draws | None) -> Any:
         """What the stage sends, or the term of the loss.
 
         Args:
             inputs: all inputs of the model, of one microbatch.
+            draws: what its dropouts draw by; None where they drop nothing.
         """
         self.data_parallel.begin_forward()
-        return self.program(*received, *self._own(inputs), counts=counts)
+        given = {"draws": draws} if self.emitted.takes_draws else {}
+        return self.program(*received, *self._own(inputs), counts=counts, **given)
 
     def _own(self, inputs: Inputs) -> Inputs:
         return tuple(inputs[index] for index in self.emitted.inputs)

@@ -1,4 +1,4 @@
-"""What training changes and a checkpoint must hold: weights, buffers, optimizer state.
+"""What training changes and a checkpoint must hold: weights, buffers, optimizer, random state.
 
 Each tensor goes by a name that no plan influences (``model/<parameter>``,
 ``optimizer/<parameter>/<key>``) and as this rank's piece of it, a box of the global tensor. Options
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from autoplan.errors import CheckpointError
 from autoplan.runtime.layout import Box, ParameterLayout
 from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.random import RandomState
 from autoplan.runtime.weights import local
 
 
@@ -49,6 +50,7 @@ class TrainingState:
     buffers: Mapping[str, Tensor]
     layouts: Mapping[str, ParameterLayout]
     mesh: RankMesh
+    random: RandomState
 
     def shapes(self) -> dict[str, list[int]]:
         """Global shape of every weight and buffer, which tell one model from another."""

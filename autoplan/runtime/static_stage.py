@@ -19,16 +19,17 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 
 from autoplan.codegen import Boundary
+from autoplan.runtime.engines import Microbatch
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage
 from cost_models.schedules import PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
-class Microbatch:
-    """All inputs of one microbatch, and the counts by number of the stage."""
+class Fed:
+    """A microbatch, and the counts by number of the stage."""
 
-    inputs: Inputs
+    microbatch: Microbatch
     counts: dict[int, Inputs]
 
 
@@ -50,9 +51,9 @@ class StaticStage(PipelineStage):
         self._outgoing: dict[int, Inputs] = {}
 
     def forward_maybe_with_nosync(self, *args: Tensor, **kwargs: Any) -> Any:
-        microbatch: Microbatch = kwargs["microbatch"]
-        counts = microbatch.counts[self.stage_index]
-        found = self._local.forward(args, microbatch.inputs, counts)
+        fed: Fed = kwargs["fed"]
+        own, counts = fed.microbatch, fed.counts[self.stage_index]
+        found = self._local.forward(args, own.inputs, counts, own.draws)
         if self.is_last:  # where torch splits the backward it detaches the loss in place
             return found.clone() if self._splits_backward else found
         return tuple(t.contiguous() for t in (found if isinstance(found, tuple) else (found,)))

@@ -3,6 +3,8 @@
 The global loss is a sum of terms, one per data-parallel rank and microbatch, whose denominators
 (``counts``: tokens that are not ignored) must be those of the whole global batch. They follow from
 the inputs alone, so they are summed over microbatches and ranks before the first forward.
+
+Dropouts draw anew for every step that has a backward.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autoplan.runtime.engines import Engine, OneStage
+from autoplan.runtime.engines import Engine, Microbatch, OneStage
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.mesh import RankMesh
+from autoplan.runtime.random import RandomState
 from autoplan.runtime.stages import Inputs, LocalStage
 from autoplan.runtime.torch_private import queue_callback
 
@@ -26,6 +29,9 @@ class Trainer:
 
     A step that fails midway leaves gradients that are neither summed nor gone, in places that only
     PyTorch knows; every later call is then refused.
+
+    Attributes:
+        drops: whether dropouts drop; not in evaluation.
     """
 
     def __init__(
@@ -34,7 +40,10 @@ class Trainer:
         engine: Engine,
         gradient_sum: GradientSum,
         mesh: RankMesh,
+        random: RandomState,
     ) -> None:
+        self.drops = True
+        self._random = random
         self._stages = stages
         self._engine = engine
         self._gradient_sum = gradient_sum
@@ -46,8 +55,9 @@ class Trainer:
         self._begin()
         counts = self._counts(microbatches)
         self._gradient_sum.open()
-        total = self._engine.train(microbatches, counts)
+        total = self._engine.train(self._drawing(microbatches), counts)
         self._gradient_sum.close()
+        self._random.advance()
         self._is_running = False
         return self._mesh.sum_over_samples(total)
 
@@ -56,7 +66,8 @@ class Trainer:
         assert isinstance(self._engine, OneStage)
         self._begin()
         counts = self._counts([inputs])
-        term = self._engine.term(inputs, counts, is_last=True)
+        term = self._engine.term(self._drawing([inputs])[0], counts, is_last=True)
+        self._random.advance()
         self._is_running = False
         if self._mesh.dp == 1:
             return term
@@ -66,7 +77,8 @@ class Trainer:
     def evaluate(self, microbatches: Sequence[Inputs]) -> Tensor:
         """The global loss, without gradients."""
         self._begin()
-        total = self._engine.evaluate(microbatches, self._counts(microbatches))
+        counts = self._counts(microbatches)
+        total = self._engine.evaluate(self._drawing(microbatches), counts)
         self._is_running = False
         return self._mesh.sum_over_samples(total)
 
@@ -77,6 +89,14 @@ class Trainer:
                 "and load a checkpoint"
             )
         self._is_running = True
+
+    def _drawing(self, microbatches: Sequence[Inputs]) -> list[Microbatch]:
+        """The microbatches with what their dropouts draw by."""
+        draws = self._random.draws(self._mesh, len(microbatches))
+        return [
+            Microbatch(inputs, own if self.drops else None)
+            for inputs, own in zip(microbatches, draws, strict=True)
+        ]
 
     def _counts(self, microbatches: Sequence[Inputs]) -> list[Inputs]:
         """The counts of every stage of this rank."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from autoplan.trace.attention_dropout import write_out_dropping_attention
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
@@ -34,6 +35,7 @@ def clean(module: fx.GraphModule) -> None:
     join_filled(graph)
     write_out_of_place(graph)
     inline_regions(module, graph)
+    write_out_dropping_attention(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue

@@ -23,8 +23,13 @@ from autoplan.codegen import (
 )
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.comparison import FLOOR, LOSS_RTOL, RTOL
+from autoplan.runtime.random import Draws
+from autoplan.runtime.reference_dropout import reference_dropout
 from tests.parity.ranks import combine, per_rank, shards
 from tests.parity.threads import on_ranks
+
+SEED, STEP = 3, 5
+"""By which dropouts draw."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Outcome:
 def one_device(model: nn.Module, loss_of: Callable[[], Tensor]) -> Outcome:
     """The truth: the model as it is, on the whole batch."""
     model.zero_grad()
-    loss = loss_of()
+    with reference_dropout(seed=SEED, step=STEP):
+        loss = loss_of()
     loss.backward()
     return Outcome(loss.detach(), _gradients(model))
 
@@ -67,10 +73,11 @@ def _rank(
     for stage in stages:
         stage.count(inputs)
     losses = []
-    for values in inputs:
+    for piece, values in enumerate(inputs):
         received: tuple[Tensor, ...] = ()
+        draws = Draws(seed=SEED, step=STEP, piece=piece, pieces=pieces)
         for stage in stages:
-            received = stage.forward(received, values)
+            received = stage.forward(received, values, draws)
         losses.append(received[0].detach())
         gradients: tuple[Tensor | None, ...] = (None,)
         for stage in reversed(stages):
@@ -98,14 +105,17 @@ class _Stage:
         terms = [self.root.count(*self._own(values)) for values in inputs]
         self.counts = tuple(torch.stack(column).sum(0) for column in zip(*terms, strict=True))
 
-    def forward(self, received: tuple[Tensor, ...], values: list[Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self, received: tuple[Tensor, ...], values: list[Tensor], draws: Draws
+    ) -> tuple[Tensor, ...]:
         for tensor, boundary in zip(received, self.stage.receives, strict=True):
             _check_boundary(tensor, boundary)
         self.received = tuple(
             tensor.detach().requires_grad_(boundary.requires_grad)
             for tensor, boundary in zip(received, self.stage.receives, strict=True)
         )
-        sent = self.root(*self.received, *self._own(values), self.counts)
+        given = {"draws": draws} if self.stage.takes_draws else {}
+        sent = self.root(*self.received, *self._own(values), counts=self.counts, **given)
         self.sent = sent if isinstance(sent, tuple) else (sent,)
         return self.sent
 

@@ -147,25 +147,30 @@ def test_a_loss_without_samples_is_refused_in_pieces():
 
 
 class Dropping(nn.Module):
-    def __init__(self, attention: bool) -> None:
+    def __init__(self, drop: nn.Module | None) -> None:
         super().__init__()
-        self.linear, self.drop, self.attention = nn.Linear(8, 8), nn.Dropout(0.1), attention
+        self.linear, self.drop = nn.Linear(8, 8), drop
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x)
-        if self.attention:
-            heads = y[:, None, None]
+        if self.drop is None:
+            heads = y.view(-1, 2, 1, 4)
             return nn.functional.scaled_dot_product_attention(
-                heads, heads, heads, dropout_p=0.25
+                heads, heads[:, :1], heads[:, :1], dropout_p=0.25, enable_gqa=True
             ).sum()
         return self.drop(y).sum()
 
 
 @pytest.mark.parametrize(
-    ("attention", "message"), [(False, r"dropout p=0\.1 at drop"), (True, r"dropout p=0\.25")]
+    ("drop", "message"),
+    [
+        (nn.AlphaDropout(0.1), r"alpha_dropout.default with p=0\.1 at drop: .* use plain dropout"),
+        (nn.Dropout1d(0.1), r"feature_dropout.default with p=0\.1 at drop"),
+        (None, r"attention.default with p=0\.25 at .*: .* repeat its keys and values"),
+    ],
 )
-def test_dropout_is_refused_by_name_on_more_than_one_device(attention, message):
-    graph = capture(Dropping(attention), {"x": torch.randn(4, 8)}).at_batch(4)
+def test_masks_that_are_not_kept_are_refused_by_name_on_more_than_one_device(drop, message):
+    graph = capture(Dropping(drop), {"x": torch.randn(4, 8)}).at_batch(4)
     for degrees in ({"tp": 2}, {"tp": 1, "dp": 2}, {"tp": 1, "num_microbatches": 2}):
         with pytest.raises(UnsupportedModelError, match=message):
             emit_choices(replicated(graph, **degrees), "dropping")
@@ -175,5 +180,5 @@ def test_dropout_is_refused_by_name_on_more_than_one_device(attention, message):
 
 
 def test_dropout_out_of_training_is_no_dropout():
-    graph = capture(Dropping(False).eval(), {"x": torch.randn(4, 8)}).at_batch(4)
+    graph = capture(Dropping(nn.AlphaDropout(0.1)).eval(), {"x": torch.randn(4, 8)}).at_batch(4)
     emit_choices(replicated(graph, 2), "dropping")

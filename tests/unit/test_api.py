@@ -108,11 +108,11 @@ def test_saved_plans_are_json(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_cannot_run_says_so() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 8))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.AlphaDropout(0.1), torch.nn.Linear(8, 8))
     inputs = (torch.randn(2, 8), torch.randn(2, 8))
     options = {"cluster": "cpu-gloo", "global_batch": 8, "loss_fn": torch.nn.functional.mse_loss}
     (warning,) = autoplan.plan(model, inputs, **options).warnings
-    assert "dropout p=0.1" in warning
+    assert "alpha_dropout.default with p=0.1 at 1" in warning
     model[1].p = 0.0
     assert autoplan.plan(model, inputs, **options).warnings == ()
 

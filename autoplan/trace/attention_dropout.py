@@ -1,0 +1,73 @@
+"""Writes attention that drops scores as the operators that it is made of.
+
+Fused kernels draw their masks inside, by the place of an element on one device. Dropout that is the
+same under every plan needs the probabilities, so attention with dropout runs unfused: both
+products, the masks, a softmax and a dropout, with the time and memory of each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from autoplan.trace.normalise import arguments
+
+_aten = torch.ops.aten
+
+
+def write_out_dropping_attention(graph: fx.Graph) -> None:
+    """Rewrites a graph in place; grouped queries with dropout stay as they are."""
+    for node in list(graph.nodes):
+        if node.target is _aten.scaled_dot_product_attention.default:
+            given = arguments(node)
+            if given["dropout_p"] != 0 and not given["enable_gqa"]:
+                with graph.inserting_before(node):
+                    node.replace_all_uses_with(_unfused(_Writer(graph, node), given))
+                graph.erase_node(node)
+
+
+class _Writer:
+    """Inserts calls with the module and source line of the node that they replace."""
+
+    def __init__(self, graph: fx.Graph, origin: fx.Node) -> None:
+        self._graph, self._origin = graph, origin
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        node = self._graph.call_function(target, args, kwargs)
+        given = fx.map_arg((args, kwargs), lambda operand: operand.meta["val"])
+        with self._origin.meta["val"].fake_mode, torch.no_grad():
+            value = target(*given[0], **given[1])
+        node.meta = {**self._origin.meta, "val": value}
+        return node
+
+
+def _unfused(call: _Writer, given: dict[str, Any]) -> fx.Node:
+    query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
+    sizes = query.meta["val"].shape[-2], key.meta["val"].shape[-2]
+    scale = given["scale"]
+    if scale is None:
+        scale = 1 / math.sqrt(query.meta["val"].shape[-1])
+    scaled = call(_aten.mul.Tensor, query, scale)
+    scores = call(_aten.matmul.default, scaled, call(_aten.transpose.int, key, -2, -1))
+    hidden = None
+    if given["is_causal"]:
+        hidden = _later(call, query.meta["val"].device, *sizes)
+    elif mask is not None and mask.meta["val"].dtype == torch.bool:
+        hidden = call(_aten.logical_not.default, mask)
+    elif mask is not None:
+        scores = call(_aten.add.Tensor, scores, mask)
+    if hidden is not None:
+        scores = call(_aten.masked_fill.Scalar, scores, hidden, -math.inf)
+    shares = call(_aten.softmax.int, scores, -1)
+    kept = call(_aten.dropout.default, shares, given["dropout_p"], True)
+    return call(_aten.matmul.default, kept, value)
+
+
+def _later(call: _Writer, device: torch.device, queries: int, keys: int) -> fx.Node:
+    """Where a key stands behind the query."""
+    query = call(_aten.arange.default, queries, device=device)
+    key = call(_aten.arange.default, keys, device=device)
+    return call(_aten.gt.Tensor, key, call(_aten.unsqueeze.default, query, 1))
