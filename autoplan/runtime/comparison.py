@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from autoplan.errors import PlanError
 from autoplan.runtime.layout import Box
+from autoplan.runtime.reference_dropout import reference_dropout
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.weights import local
 from autoplan.trace.inputs import TARGETS
@@ -108,9 +109,12 @@ def compare_step(
         )
     model.zero_grad()
     pm.zero_grad()
-    loss = loss_of()
+    before = state.random.document()
+    with reference_dropout(**before):
+        loss = loss_of()
     loss.backward()
     found = pm.train_step(pm.shard_batch(batch))
+    state.random.restore(before)
     checks = [_Check("loss", "", loss.detach(), found)]
     differences = [*_differences(checks, lowest, state)]
     differences += _differences(ours.checks("gradient", _gradient), lowest, state)
