@@ -7,8 +7,9 @@ column (``objectives``).
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,11 +18,13 @@ import numpy as np
 from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.family import Boundary
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates, summed
+from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import RangeEnds
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, Prices, value_of
+from autoplan.search.weight_terms import IN_FLIGHT_UNITS
 from cost_models.memory import STORED_BYTES
 
 _FEW_BYTES = 2**16
@@ -169,20 +172,22 @@ class Filler:
             readers = sum(first <= item < stop for item in items)
             room += memory.held_per_trained * elements * max(0, readers - 1)
         if not memory.is_alone:
-            room -= STORED_BYTES * self._largest_unit(first, stop)
-        return room
+            root, blocks = self._most(first, stop, lambda unit: unit.trained_elements)
+            room -= STORED_BYTES * max([root, *blocks])
+        root, blocks = self._most(first, stop, memory.gathered_bytes)
+        return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
 
-    def _largest_unit(self, first: int, stop: int) -> float:
-        """Elements of the largest unit whose gradients are reduced at once."""
-        keys = self._model.keys[first:stop]
+    def _most(
+        self, first: int, stop: int, nbytes: Callable[[Unit], float]
+    ) -> tuple[float, list[float]]:
+        """What the root and each block of a range take at most."""
+        keys, is_block = self._model.keys[first:stop], self.costs.is_block[first:stop]
         most = {
-            key: max(column.trained_elements for column in self._columns[key])
+            key: max(nbytes(_unit(column)) for column in self._columns[key])
             for key in dict.fromkeys(keys)
         }
-        is_block = self.costs.is_block[first:stop]
         root = sum(most[key] for key, block in zip(keys, is_block, strict=True) if not block)
-        blocks = [most[key] for key, block in zip(keys, is_block, strict=True) if block]
-        return max([root, *blocks])
+        return root, [most[key] for key, block in zip(keys, is_block, strict=True) if block]
 
     def _longest_s(self) -> float:
         """More than the seconds of a step that count for any rank."""
@@ -206,3 +211,9 @@ class Filler:
             ]
             found[slot] = sorted(taken, key=lambda column: -column.kept_bytes)
         return found
+
+
+def _unit(column: Column) -> Unit:
+    return Unit(
+        trained_elements=column.trained_elements, frozen_elements=column.frozen_elements, count=1
+    )

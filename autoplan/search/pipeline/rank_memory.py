@@ -7,10 +7,11 @@ activations but its own passing memory.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoplan.search.pipeline.loads import Load
+from autoplan.search.pipeline.loads import Load, Unit
 from autoplan.search.weight_terms import IN_FLIGHT_UNITS, held_bytes
 from cost_models.memory import (
     STORED_BYTES,
@@ -84,20 +85,25 @@ class RankMemory:
         return worst_moment(states, (backward, step))
 
     def _in_flight_bytes(self, loads: Sequence[Load]) -> float:
-        """Weights gathered for the root and for the blocks in use."""
-
-        def gathered(trained: float, frozen: float) -> float:
-            return (
-                trained * self.trained.gathered_in_flight + frozen * self.frozen.gathered_in_flight
-            )
-
+        """Weights gathered for the root and for the blocks in use, the largest of a stage."""
+        root = sum(self.gathered_bytes(load.root) for load in loads)
         blocks = [
-            min(IN_FLIGHT_UNITS, unit.count) * gathered(unit.trained_elements, unit.frozen_elements)
+            heapq.nlargest(
+                IN_FLIGHT_UNITS,
+                (
+                    self.gathered_bytes(unit)
+                    for unit in load.blocks
+                    for _ in range(min(IN_FLIGHT_UNITS, unit.count))
+                ),
+            )
             for load in loads
-            for unit in load.blocks
         ]
-        root = sum(gathered(u.root.trained_elements, u.root.frozen_elements) for u in loads)
-        return root + max(blocks, default=0.0)
+        return root + max(map(sum, blocks))
+
+    def gathered_bytes(self, unit: Unit) -> float:
+        """Weights of a unit that are whole for as long as it is in use."""
+        trained, frozen = self.trained.gathered_in_flight, self.frozen.gathered_in_flight
+        return unit.trained_elements * trained + unit.frozen_elements * frozen
 
     def _largest_gradient_bytes(self, loads: Sequence[Load]) -> float:
         units = [unit.trained_elements for load in loads for unit in load.units if unit.count]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from autoplan.search.pipeline.item_prices import Elements
+from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import largest
 from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.memory import STORED_BYTES
 
+Floats = npt.NDArray[np.float64]
 
-def room_bytes(costs: WholeCosts, model: Model) -> npt.NDArray[np.float64]:
+
+def room_bytes(costs: WholeCosts, model: Model) -> Floats:
     """For each range of items, shape (items + 1, items + 1), the bytes that there are for them.
 
     That is the limit less an operator at work, a gradient sent and weights gathered, each at its
@@ -21,10 +27,53 @@ def room_bytes(costs: WholeCosts, model: Model) -> npt.NDArray[np.float64]:
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
     room = memory.limit_bytes - memory.fixed_bytes - largest([least[key] for key in model.keys])
     if not memory.is_alone:
-        sent = [STORED_BYTES * model.elements[key].least_trained for key in model.keys]
-        room = room - largest(sent)
-    gathered = [
-        is_block * memory.trained.gathered_in_flight * model.elements[key].least_trained
-        for key, is_block in zip(model.keys, costs.is_block, strict=True)
-    ]
-    return room - largest(gathered)
+        sent = _Units(costs, model, lambda each: STORED_BYTES * each.least_trained)
+        room = room - np.maximum(sent.root(), largest(sent.blocks))
+    if memory.trained.gathered_in_flight or memory.frozen.gathered_in_flight:
+        gathered = _Units(costs, model, lambda each: memory.gathered_bytes(_least(each)))
+        room = room - gathered.root() - largest(gathered.blocks)
+        if costs.config.stages_per_rank == 1:
+            room = room - _second(gathered.blocks)
+    return room
+
+
+class _Units:
+    """Least bytes of the units of a rank: of each block, and of the root of a range of items."""
+
+    def __init__(
+        self, costs: WholeCosts, model: Model, nbytes: Callable[[Elements], float]
+    ) -> None:
+        self._costs = costs
+        each = [nbytes(model.elements[key]) for key in model.keys]
+        is_block = costs.is_block
+        self.blocks = [of * block for of, block in zip(each, is_block, strict=True)]
+        self._parts = [of * (not block) for of, block in zip(each, is_block, strict=True)]
+
+    def root(self) -> Floats:
+        """What a parameter takes that several parts read is in the largest of them.
+
+        The parts of several stages of a rank are units of their own.
+        """
+        if self._costs.config.stages_per_rank > 1:
+            return largest(self._parts)
+        tied = {item for items, _ in self._costs.tied for item in items}
+        alone = [0.0 if item in tied else of for item, of in enumerate(self._parts)]
+        ends = np.concatenate([[0.0], np.cumsum(alone)])
+        readers = [of if item in tied else 0.0 for item, of in enumerate(self._parts)]
+        return ends[None, :] - ends[:, None] + largest(readers)
+
+
+def _least(elements: Elements) -> Unit:
+    return Unit(
+        trained_elements=elements.least_trained, frozen_elements=elements.least_frozen, count=1
+    )
+
+
+def _second(values: Sequence[float]) -> Floats:
+    """The second largest value of every range of items; 0 where there is none."""
+    count = len(values) + 1
+    found = np.zeros((count, count))
+    for first in range(count - 2):
+        before = np.maximum.accumulate(values[first:-1])
+        found[first, first + 2 :] = np.maximum.accumulate(np.minimum(values[first + 1 :], before))
+    return found
