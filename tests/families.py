@@ -24,6 +24,7 @@ DEPTHS = (
 )  # fmt: skip
 
 DENSE = "first_k_dense_replace"
+STAGES = "depths"
 
 _HEADS = {"num_attention_heads": 8}
 _GPT = {"n_embd": 16, "n_head": 8, "n_positions": LENGTH}
@@ -41,6 +42,20 @@ _BART = {
     "d_model": 32, "max_position_embeddings": LENGTH,
     **{f"{side}_attention_heads": 8 for side in ("encoder", "decoder")},
     **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+}  # fmt: skip
+
+_WHISPER = {
+    "d_model": 32, "num_mel_bins": 8, "max_source_positions": 6, "max_target_positions": LENGTH,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    **{f"{side}_attention_heads": 8 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+}  # fmt: skip
+_CONVNEXT = {
+    "hidden_sizes": [8, 16], "num_stages": 2, "image_size": 16, "patch_size": 2, "num_labels": 8,
+}  # fmt: skip
+_SWIN = {
+    "embed_dim": 16, "num_heads": [2, 4], "window_size": 4, "image_size": 16, "patch_size": 2,
+    "num_labels": 8,
 }  # fmt: skip
 
 TINY: Mapping[str, Mapping[str, Any]] = {
@@ -64,15 +79,21 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "vit-b16": {**_WIDTH, "image_size": 16, "patch_size": 8, "num_labels": 8},
     "t5-small": _T5,
     "bart-base": _BART,
+    "whisper-small": _WHISPER,
+    "convnext-tiny": _CONVNEXT,
+    "swin-tiny": _SWIN,
 }
 
 
 def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> ModelUnderPlan:
-    """The preset with this many layers, one of them dense if any is, and other fields."""
+    """The preset with this many layers (a stage), one of them dense if any is, and other fields."""
     given = preset.fields()
     if DENSE in given:
         fields = {DENSE: 1, **fields}
-    depths = {name: layers for name in DEPTHS if name in given}
+    depths: dict[str, Any] = {name: layers for name in DEPTHS if name in given}
+    if STAGES in given:
+        each = next(v for k, v in {**given, **fields}.items() if k != STAGES and type(v) is list)
+        depths = {STAGES: [layers] * len(each)}
     assert depths, f"no depth among {sorted(given)}"
     length = None if preset.seq_len is None else seq_len
     return pretrained(preset.model_type, {**given, **depths, **fields}, length, origin="a test")

@@ -2,8 +2,8 @@
 
 Which arguments are sizes is read from the operator's schema, by name: the ``size`` or ``shape`` of
 a view or a new tensor, the ``sizes`` of an unflattened dim, the pieces of a split, the ``length``
-of a narrow, the ``groups`` of channels. A ``BatchInt`` anywhere else is arithmetic on the global
-batch.
+of a narrow, the ``groups`` of channels, the ``repeats`` of what is there once. A ``BatchInt``
+anywhere else is arithmetic on the global batch.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def local_arguments(
     def localise(name: str, value: Arg) -> Arg:
         if name in _GROUPS and isinstance(value, int):
             return _local_groups(value, node.outputs[0].shape, outputs[0])
+        if name == "repeats" and isinstance(value, tuple):
+            return _local_repeats(_resolve(value, batch), node.outputs[0].shape, outputs[0])
         size = _size(name, value, given, outputs)
         return _resolve(value if size is None else size, batch)
 
@@ -51,6 +53,15 @@ def local_arguments(
 def _local_groups(groups: int, whole: Shape, local: Shape) -> int:
     """Of groups of channels, dim 1, a rank has as many as of channels; one group is never split."""
     return groups * local[1] // whole[1] if groups > 1 else 1
+
+
+def _local_repeats(repeats: Arg, whole: Shape, local: Shape) -> Arg:
+    """Dims of a single index are repeated as often as a rank has them, all others as they are."""
+    assert isinstance(repeats, tuple)
+    return tuple(
+        here if count == size else count
+        for count, size, here in zip(repeats, whole, local, strict=True)
+    )
 
 
 def _size(name: str, value: Arg, given: Mapping[str, Arg], outputs: tuple[Shape, ...]) -> Arg:

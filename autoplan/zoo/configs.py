@@ -28,6 +28,16 @@ def from_config(path: str | Path, seq_len: int | None = None) -> ModelUnderPlan:
         PlanError: an unreadable or malformed file, an unknown architecture or task, a quantized
             model, or a sequence the model cannot take.
     """
+    model_type, fields = read_config(path)
+    return pretrained(model_type, fields, seq_len, origin=str(path))
+
+
+def read_config(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """The model type of a ``config.json``, and its other fields that are of the model.
+
+    Raises:
+        PlanError: an unreadable or malformed file, or a quantized model.
+    """
     fields = _read(Path(path))
     model_type = fields.pop("model_type", None)
     if not isinstance(model_type, str):
@@ -36,7 +46,7 @@ def from_config(path: str | Path, seq_len: int | None = None) -> ModelUnderPlan:
         raise PlanError(f"{path} is the config of a quantized model; give the unquantized one")
     for name in _OF_A_RUN:
         fields.pop(name, None)
-    return pretrained(model_type, fields, seq_len, origin=str(path))
+    return model_type, fields
 
 
 def _read(path: Path) -> dict[str, Any]:

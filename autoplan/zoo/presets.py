@@ -8,6 +8,7 @@ from autoplan.errors import PlanError
 from autoplan.zoo.decoders import DECODERS
 from autoplan.zoo.encoders import ENCODERS
 from autoplan.zoo.experts import EXPERTS
+from autoplan.zoo.images import IMAGES
 from autoplan.zoo.plain import plain
 from autoplan.zoo.preset import Preset
 from autoplan.zoo.pretrained import pretrained
@@ -15,7 +16,14 @@ from autoplan.zoo.rotary import ROTARY
 from autoplan.zoo.seq2seq import SEQ2SEQ
 from autoplan.zoo.subject import ModelUnderPlan
 
-PRESETS: Mapping[str, Preset] = {**DECODERS, **ROTARY, **EXPERTS, **ENCODERS, **SEQ2SEQ}
+PRESETS: Mapping[str, Preset] = {
+    **DECODERS,
+    **ROTARY,
+    **EXPERTS,
+    **ENCODERS,
+    **SEQ2SEQ,
+    **IMAGES,
+}
 
 
 def names() -> tuple[str, ...]:

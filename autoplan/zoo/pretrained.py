@@ -9,7 +9,7 @@ from typing import Any
 from autoplan.errors import PlanError
 from autoplan.zoo.lengths import sequence_length
 from autoplan.zoo.subject import ModelUnderPlan
-from autoplan.zoo.tasks import Task, image_inputs, task_of, token_inputs
+from autoplan.zoo.tasks import Task, task_of, token_inputs
 
 _ONE_CLASS = "single_label_classification"
 
@@ -61,12 +61,13 @@ def _build(
     model.train()
     if model.loss_type is None:
         model.loss_type = task.loss_type
+    inputs = task.other_inputs(config) if task.other_inputs else {}
     if not task.token_inputs:
-        return ModelUnderPlan(model=model, example_inputs=image_inputs(config))
+        return ModelUnderPlan(model=model, example_inputs=inputs)
     longest = _longest(model)
     stated = longest or getattr(config, "n_positions", None)
     length = sequence_length(seq_len, origin, longest=longest, stated=stated)
-    inputs = token_inputs(task.token_inputs, length)
+    inputs |= token_inputs(task.token_inputs, length)
     return ModelUnderPlan(model=model, example_inputs=inputs, seq_len=length)
 
 
@@ -105,7 +106,10 @@ def _longest(model: Any) -> int | None:
     Tables of positions that start after the number of the padding token, as RoBERTa's, hold that
     many fewer.
     """
-    longest = getattr(model.config, "max_position_embeddings", None)
+    config = model.config
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is None:
+        longest = getattr(config, "max_target_positions", None)
     for part in model.modules():
         if longest is not None and hasattr(part, "create_position_ids_from_input_ids"):
             return longest - part.padding_idx - 1

@@ -6,13 +6,15 @@ first task of the table that the architecture serves, which is what it was publi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autoplan.errors import PlanError
 
 _EXAMPLE_BATCH = 2
+_IMAGE_SIZE = 224
+"""Of a config without a size: its model takes any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +25,8 @@ class Task:
         name: for messages.
         auto_class: the class of transformers that builds such models.
         mapping: transformers' table of their classes by architecture.
-        token_inputs: names of the inputs, each token numbers ``[batch, seq_len]``; none for images.
+        token_inputs: names of inputs that are token numbers ``[batch, seq_len]``; none for images.
+        other_inputs: makes all others from the config.
         loss_type: transformers' name of the loss of a model that states none.
     """
 
@@ -31,10 +34,39 @@ class Task:
     auto_class: str
     mapping: str
     token_inputs: tuple[str, ...] = ()
+    other_inputs: Callable[[Any], dict[str, Any]] | None = None
     loss_type: str | None = None
 
 
+def _images(config: Any) -> dict[str, Any]:
+    """Images ``[2, channels, height, width]`` of the config's size and class numbers ``[2]``."""
+    import torch
+
+    size = getattr(config, "image_size", _IMAGE_SIZE)
+    height, width = (size, size) if isinstance(size, int) else size
+    images = (_EXAMPLE_BATCH, config.num_channels, height, width)
+    return {
+        "pixel_values": torch.empty(images, device="meta"),
+        "labels": torch.empty(_EXAMPLE_BATCH, dtype=torch.int64, device="meta"),
+    }
+
+
+def _speech(config: Any) -> dict[str, Any]:
+    """Spectrograms ``[2, mel bins, frames]`` of the longest sound; two frames are one position."""
+    import torch
+
+    frames = (_EXAMPLE_BATCH, config.num_mel_bins, 2 * config.max_source_positions)
+    return {"input_features": torch.empty(frames, device="meta")}
+
+
 TASKS = (
+    Task(
+        name="speech recogniser",
+        auto_class="AutoModelForSpeechSeq2Seq",
+        mapping="MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        token_inputs=("decoder_input_ids", "labels"),
+        other_inputs=_speech,
+    ),
     Task(
         name="sequence-to-sequence model",
         auto_class="AutoModelForSeq2SeqLM",
@@ -58,6 +90,7 @@ TASKS = (
         name="image classifier",
         auto_class="AutoModelForImageClassification",
         mapping="MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        other_inputs=_images,
     ),
 )
 
@@ -93,19 +126,6 @@ def token_inputs(names: Sequence[str], seq_len: int) -> dict[str, Any]:
 
     shape = (_EXAMPLE_BATCH, seq_len)
     return {name: torch.empty(shape, dtype=torch.int64, device="meta") for name in names}
-
-
-def image_inputs(config: Any) -> dict[str, Any]:
-    """Images ``[2, channels, height, width]`` of the config's size and class numbers ``[2]``."""
-    import torch
-
-    size = config.image_size
-    height, width = (size, size) if isinstance(size, int) else size
-    images = (_EXAMPLE_BATCH, config.num_channels, height, width)
-    return {
-        "pixel_values": torch.empty(images, device="meta"),
-        "labels": torch.empty(_EXAMPLE_BATCH, dtype=torch.int64, device="meta"),
-    }
 
 
 def _classes(task: Task, model_type: str) -> tuple[str, ...]:

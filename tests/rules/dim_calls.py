@@ -85,7 +85,7 @@ def broadcast_tensors(draw: Draw, target: str) -> Example:
 
 def repeat(draw: Draw, target: str) -> Example:
     shape = draw.shape(0, 3)
-    counts = [draw.of(1, 2, 3) for _ in range(len(shape) + draw.of(0, 1))]
+    counts = [draw.of(1, 2, 3, draw.ranks) for _ in range(len(shape) + draw.of(0, 1))]
     return draw.call(target, draw.floats(*shape), counts)
 
 
@@ -95,7 +95,10 @@ def triangle(draw: Draw, target: str) -> Example:
 
 def repeat_interleave(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
-    return draw.call(target, draw.floats(*shape), draw.of(1, 2, 3), draw.of(draw.dim(shape), None))
+    count, dim = draw.of(1, 2, 3), draw.of(draw.dim(shape), None)
+    length = math.prod(shape) if dim is None else shape[dim]
+    stated = draw.of({}, {"output_size": count * length})
+    return draw.call(target, draw.floats(*shape), count, dim, **stated)
 
 
 def chunk(draw: Draw, target: str) -> Example:
@@ -131,6 +134,12 @@ def stack(draw: Draw, target: str) -> Example:
 def flip(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     return draw.call(target, draw.floats(*shape), [draw.dim(shape)])
+
+
+def roll(draw: Draw, target: str) -> Example:
+    shape = draw.shape(1, 4)
+    dims = draw.of([draw.dim(shape)], sorted({draw.dim(shape) % len(shape) for _ in range(2)}), [])
+    return draw.call(target, draw.floats(*shape), [draw.of(1, -1, 2)] * max(1, len(dims)), dims)
 
 
 def unbind(draw: Draw, target: str) -> Example:
@@ -217,6 +226,7 @@ CALLS = {
     "aten.cat.default": cat,
     "aten.stack.default": stack,
     "aten.flip.default": flip,
+    "aten.roll.default": roll,
     "aten.unbind.int": unbind,
     "aten.select.int": select,
     "aten.slice.Tensor": slice_,

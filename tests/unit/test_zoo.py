@@ -121,7 +121,7 @@ def test_relative_positions_have_no_maximum(tmp_path):
         ({**TINY, "model_type": "perceptron9000"}, "knows no architecture 'perceptron9000'"),
         (
             {"model_type": "clip_text_model"},
-            "'clip_text_model' is none of sequence-to-sequence model",
+            "'clip_text_model' is none of speech recogniser",
         ),
         (
             {**TINY, "architectures": ["LlamaForTokenClassification"]},

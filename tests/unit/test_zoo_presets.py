@@ -13,7 +13,7 @@ from autoplan.sharding.rules import known
 from autoplan.trace.capture import capture
 from autoplan.zoo.preset import Preset
 from autoplan.zoo.presets import PRESETS
-from tests.families import DEPTHS, TINY, shallow, tiny
+from tests.families import DEPTHS, STAGES, TINY, shallow, tiny
 
 PARAMETERS = {
     "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
@@ -43,6 +43,9 @@ PARAMETERS = {
     "t5-small": 60_506_624, "t5-base": 222_903_552, "t5-large": 737_668_096,
     "t5-3b": 2_851_598_336, "t5-11b": 11_307_321_344,
     "bart-base": 139_420_416, "bart-large": 406_291_456,
+    "whisper-small": 241_734_912, "whisper-large-v3": 1_543_490_560,
+    "convnext-tiny": 28_589_128, "convnext-base": 88_591_464, "convnext-large": 197_767_336,
+    "swin-tiny": 28_288_354, "swin-base": 87_768_224,
 }  # fmt: skip
 """Of the released weights; models without a release are counted by their sizes below."""
 
@@ -59,9 +62,10 @@ LENGTHS = {
     "gpt2": 1024, "gpt3": 2048, "opt": 2048, "falcon": 2048, "llama2": 4096, "llama3": 8192,
     "llama3.1": 8192, "llama3.2": 8192, "mistral": 8192, "qwen2": 4096, "qwen3": 4096,
     "gemma": 8192, "gemma2": 8192, "bert": 512, "roberta": 512, "t5": 512, "bart": 1024,
-    "mixtral": 8192, "deepseek": 4096,
+    "mixtral": 8192, "deepseek": 4096, "whisper": 448,
 }  # fmt: skip
 PAIRED = ("t5", "bart")
+MELS = {"whisper-small": 80, "whisper-large-v3": 128}
 
 
 def _family(name: str) -> str:
@@ -102,11 +106,15 @@ def test_published_sizes_inputs_and_dropout(name):
         assert shapes == {"pixel_values": (2, 3, 224, 224), "labels": (2,)}
         return
     keys = {"input_ids", "labels", *(["decoder_input_ids"] if _family(name) in PAIRED else [])}
+    if name in MELS:
+        assert shapes.pop("input_features") == (2, MELS[name], 3000)
+        keys = {"decoder_input_ids", "labels"}
     assert shapes == dict.fromkeys(keys, (2, length))
 
 
 def _layers(preset: Preset) -> int:
-    return sum(value for name, value in preset.fields().items() if name in DEPTHS)
+    fields = preset.fields()
+    return sum(fields.get(STAGES) or (fields[name] for name in DEPTHS if name in fields))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -129,5 +137,6 @@ def test_all_layers_are_blocks_at_full_depth(name):
     """A layer is one block or, where the first differs from the rest as in T5, several."""
     subject = zoo.build(name)
     graph = capture(subject.model, subject.example_inputs)
-    layers = {re.findall(r"^.*?\.\d+", block.path)[0] for block in graph.blocks}
+    layer = r"^.*?\.\d+\.\w+\.\d+" if STAGES in PRESETS[name].fields() else r"^.*?\.\d+"
+    layers = {re.findall(layer, block.path)[0] for block in graph.blocks}
     assert len(layers) == _layers(PRESETS[name])

@@ -61,23 +61,26 @@ def _index_select(call: Call) -> Equation:
 
 
 def _selected(call: Call, at: int) -> Equation:
-    """The rows of dim ``at`` that the second operand, of one dim or none, numbers."""
+    """The rows of dim ``at`` that the second operand, of any dims, numbers."""
     table, index = call.shapes
     rows = letters(table)
-    count: tuple[str, ...] = ("i",) if index else ()
+    picks = tuple((f"i{dim}",) if size != 1 else () for dim, size in enumerate(index))
     return Equation(
-        inputs=((*rows[:at], ("v",), *rows[at + 1 :]), (count,) if index else ()),
-        outputs=((*rows[:at], count, *rows[at + 1 :]),),
-        sizes={**sizes(table), "v": table[at], "i": index[0] if index else 1},
+        inputs=((*rows[:at], ("v",), *rows[at + 1 :]), picks),
+        outputs=((*rows[:at], *picks, *rows[at + 1 :]),),
+        sizes={
+            **sizes(table),
+            "v": table[at],
+            **{f"i{dim}": size for dim, size in enumerate(index)},
+        },
         whole=frozenset({"v"}),
         linear=(frozenset({0}),),
     )
 
 
 def _index(call: Call) -> Equation | None:
-    """One list of numbers, along one dim; with several, or a mask, all ranks do the whole."""
-    indices = call.shapes[1:]
-    if len(indices) != 1 or len(indices[0]) != 1 or call.inputs[1].dtype not in _NUMBERS:
+    """One tensor of numbers, along one dim; with several, or a mask, all ranks do the whole."""
+    if len(call.inputs) != 2 or call.inputs[1].dtype not in _NUMBERS:
         return None
     at = next(dim for dim, index in enumerate(call.argument(1, "indices")) if index is not None)
     return _selected(call, at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoplan.sharding.equation import Dims, Equation, Letters, Shape
-from autoplan.sharding.rules.base import Call, letters, sizes
+from autoplan.sharding.rules.base import Call, letters, names, sizes
 
 _LINEAR = (frozenset({0}),)
 
@@ -95,7 +95,20 @@ def _flip(call: Call) -> Equation:
         inputs=(letters(shape),),
         outputs=(letters(shape),),
         sizes=sizes(shape),
-        whole=frozenset(f"d{dim}" for dim in flipped),
+        whole=names(flipped),
+        linear=_LINEAR,
+    )
+
+
+def _roll(call: Call) -> Equation:
+    """Without dims, all elements move as one row."""
+    shape = call.shapes[0]
+    rolled = [dim % len(shape) for dim in call.argument(2, "dims", ())] or range(len(shape))
+    return Equation(
+        inputs=(letters(shape),),
+        outputs=(letters(shape),),
+        sizes=sizes(shape),
+        whole=names(rolled),
         linear=_LINEAR,
     )
 
@@ -142,6 +155,7 @@ RULES = {
     "aten.stack.default": _stack,
     "aten.unbind.int": _unbind,
     "aten.flip.default": _flip,
+    "aten.roll.default": _roll,
     "aten.select.int": _unbind,
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _slice,

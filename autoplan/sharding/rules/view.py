@@ -80,7 +80,7 @@ def _broadcast_tensors(call: Call) -> Equation:
 
 
 def _repeat(call: Call) -> Equation:
-    """Every dim is (repetition, index)."""
+    """Every dim is (repetition, index); repetitions are loops where there is one index."""
     result = call.outputs[0].shape
     source = (1,) * (len(result) - len(call.shapes[0])) + call.shapes[0]
     counts = {
@@ -94,25 +94,25 @@ def _repeat(call: Call) -> Equation:
         inputs=(letters(source)[len(source) - len(call.shapes[0]) :],),
         outputs=(dims,),
         sizes={**counts, **sizes(source)},
-        whole=frozenset(counts),
+        whole=frozenset(f"r{dim}" for dim, size in enumerate(source) if size != 1),
         linear=_LINEAR,
     )
 
 
 def _repeat_interleave(call: Call) -> Equation | None:
-    """The dim becomes (index, repetition); without a dim, or with a stated size, it stays whole."""
+    """The dim becomes (index, repetition); with its new size stated it stays whole."""
     source, result = call.shapes[0], call.outputs[0].shape
     at = call.argument(2, "dim")
-    if at is None or not source or call.argument(3, "output_size") is not None:
+    if at is None or not source:
         return None
-    at %= len(source)
+    at, stated = at % len(source), call.argument(3, "output_size") is not None
     dims, count = letters(source), result[at] // source[at]
     repeated = (*dims[at], "r") if count > 1 else dims[at]
     return Equation(
         inputs=(dims,),
         outputs=((*dims[:at], repeated, *dims[at + 1 :]),),
         sizes={**sizes(source), "r": count},
-        whole=frozenset({"r"}),
+        whole=frozenset({"r"}) | (names([at]) if stated else frozenset()),
         linear=_LINEAR,
     )
 

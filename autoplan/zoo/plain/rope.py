@@ -43,7 +43,7 @@ class RopeParameters:
 
 
 def frequencies(
-    parameters: RopeParameters, head_size: int, device: torch.device | str = "meta"
+    parameters: RopeParameters, head_size: int, device: torch.device | str = "cpu"
 ) -> Tensor:
     """Radians a position of each pair, ``[head_size / 2]``, in fp32.
 

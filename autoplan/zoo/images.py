@@ -1,0 +1,55 @@
+"""Classifiers of images in stages of shrinking size, for ImageNet's 1000 classes at 224 x 224.
+
+ConvNeXt (Liu et al. 2022, section 3) and Swin Transformer (Liu et al. 2021, section 3.3). Both were
+trained with stochastic depth, which drops whole blocks for a sample: it costs nothing and is left
+out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autoplan.zoo.preset import NO_DROPOUT, Preset
+
+_IMAGES = {"image_size": 224, "num_labels": 1000}
+
+
+def _convnext(width: int, middle: int) -> Preset:
+    """The third of four stages is ``middle`` blocks deep; widths double from stage to stage."""
+    return Preset(
+        model_type="convnext",
+        seq_len=None,
+        dropout=NO_DROPOUT,
+        config={
+            **_IMAGES,
+            "depths": [3, 3, middle, 3],
+            "hidden_sizes": [width << stage for stage in range(4)],
+            "drop_path_rate": 0.0,
+        },
+    )
+
+
+def _swin(width: int, middle: int, heads: int) -> Preset:
+    """The third of four stages is ``middle`` blocks deep; widths and heads double each time."""
+    return Preset(
+        model_type="swin",
+        seq_len=None,
+        dropout=NO_DROPOUT,
+        config={
+            **_IMAGES,
+            "embed_dim": width,
+            "depths": [2, 2, middle, 2],
+            "num_heads": [heads << stage for stage in range(4)],
+            "window_size": 7,
+            "drop_path_rate": 0.0,
+        },
+    )
+
+
+IMAGES: Mapping[str, Preset] = {
+    "convnext-tiny": _convnext(96, 9),
+    "convnext-base": _convnext(128, 27),
+    "convnext-large": _convnext(192, 27),
+    "swin-tiny": _swin(96, 6, 3),
+    "swin-base": _swin(128, 18, 4),
+}
