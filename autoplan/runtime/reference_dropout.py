@@ -80,7 +80,7 @@ class _Dropout:
             scores = scores.masked_fill(~attn_mask, -math.inf)
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return self._dropped(scores.softmax(-1), dropout_p) @ value
+        return self._dropped(torch.ops.aten._safe_softmax(scores, -1), dropout_p) @ value
 
     def _dropped(self, x: Tensor, p: float) -> Tensor:
         key = self._draws.key(self._number)

@@ -2,7 +2,8 @@
 
 Fused kernels draw their masks inside, by the place of an element on one device. Dropout that is the
 same under every plan needs the probabilities, so attention with dropout runs unfused: both
-products, the masks, a softmax and a dropout, with the time and memory of each.
+products, the masks, a softmax and a dropout, with the time and memory of each. A query whose keys
+are all hidden attends to nothing, as in the fused kernels.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _unfused(call: _Writer, given: dict[str, Any]) -> fx.Node:
         scores = call(_aten.add.Tensor, scores, mask)
     if hidden is not None:
         scores = call(_aten.masked_fill.Scalar, scores, hidden, -math.inf)
-    shares = call(_aten.softmax.int, scores, -1)
+    softmax = _aten.softmax.int if mask is None else _aten._safe_softmax.default
+    shares = call(softmax, scores, -1)
     kept = call(_aten.dropout.default, shares, given["dropout_p"], True)
     return call(_aten.matmul.default, kept, value)
 

@@ -104,6 +104,7 @@ RULES = {
     "aten.softmax.int": _along(1),
     "aten.log_softmax.int": _along(1),
     "aten._softmax.default": _along(1),
+    "aten._safe_softmax.default": _along(1),
     "aten._log_softmax.default": _along(1),
     "aten.cumsum.default": _along(1, linear=True),
     "aten.sort.default": _along(1),
