@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autoplan.api import compile, explain, load_plan, plan, print_report, save_plan
+    from autoplan.api import compile, explain, load_plan, plan, print_report, save_plan, verify
     from autoplan.errors import (
         AutoplanError,
         CheckpointError,
@@ -35,6 +35,7 @@ _HOMES = {
     "plan": "api",
     "print_report": "api",
     "save_plan": "api",
+    "verify": "api",
     "AutoplanError": "errors",
     "CheckpointError": "errors",
     "InfeasibleError": "errors",
@@ -44,6 +45,7 @@ _HOMES = {
     "Explanation": "explanation",
     "Plan": "plan",
     "ParallelModule": "runtime.module",
+    "Verification": "verdict",
     "reference_dropout": "runtime.reference_dropout",
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "PlanError",
     "ProfileError",
     "UnsupportedModelError",
+    "Verification",
     "compile",
     "explain",
     "load_plan",
@@ -64,6 +67,7 @@ __all__ = [
     "print_report",
     "reference_dropout",
     "save_plan",
+    "verify",
 ]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autoplan.explanation import Explanation
     from autoplan.runtime.module import ParallelModule
     from autoplan.trace.graph import OpGraph
+    from autoplan.verdict import Verification
     from autoplan.zoo import ModelUnderPlan
 
 Progress = Callable[[float, str], None]
@@ -199,24 +200,79 @@ def explain(
     cluster = request.load_cluster(job.cluster)
     if cluster.digest != decided.profile_digest:
         raise PlanError(f"the profile {job.cluster} changed since the plan was made; plan again")
-    tell(0.0, f"loading {job.model.name}")
-    case = _load(subject.named(job.model) if model is None else model, job.model,
-                 example_inputs, loss_fn)  # fmt: skip
-    tell(_TRACING, f"tracing {job.model.name}")
-    graph = _capture(case, job, batch_dims)
-    if graph.fingerprint != decided.fingerprint:
-        raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
+    _, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
     return explain_plan(graph, decided, cluster, question, _second_half(tell))
 
 
-def print_report(found: Plan | Explanation) -> None:
-    """Prints what was decided and what it is predicted to cost, or an explanation of it."""
-    from autoplan.report import explanation, text
+def verify(
+    plan: Plan | str | Path,
+    model: nn.Module | str | None = None,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    ranks: int | None = None,
+    loss_fn: Callable[..., Any] | None = None,
+    batch_dims: Mapping[str, int | None] | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """Runs a plan's program on processes of this machine and compares it with one device.
+
+    Loss, every gradient, and the weights after a step of SGD and of Adam are compared. What is too
+    large is cut down first: axes to two ranks, and models by name or config.json to a few small
+    layers, so that every way in which the plan runs a block is there.
+
+    Args:
+        plan: a plan, or the path of a plan file.
+        model, example_inputs, loss_fn, batch_dims: as for ``autoplan.explain``. A module is run as
+            it is, so that it must be small.
+        ranks: processes; by default two of every axis of the plan.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        PlanError: a plan of another model, a model that cannot be run here, or a program whose
+            ranks would wait for each other.
+        UnsupportedModelError: a program that cannot run on so few ranks.
+    """
+    from autoplan.verification.run import verify_plan
+
+    decided = plan if isinstance(plan, Plan) else load_plan(plan)
+    tell = progress or _tell_nobody
+    case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
+    return verify_plan(
+        decided, case, graph, ranks=ranks, batch_dims=batch_dims, tell=_second_half(tell)
+    )
+
+
+def print_report(found: Plan | Explanation | Verification) -> None:
+    """Prints a plan with its predicted cost, an explanation of it, or how far it is from right."""
+    from autoplan.report import explanation, text, verification
+    from autoplan.verdict import Verification
 
     if isinstance(found, Plan):
         text.print_report(found)
+    elif isinstance(found, Verification):
+        verification.print_verification(found)
     else:
         explanation.print_explanation(found)
+
+
+def _planned(
+    plan: Plan,
+    model: nn.Module | str | None,
+    example_inputs: ExampleInputs | None,
+    loss_fn: Callable[..., Any] | None,
+    batch_dims: Mapping[str, int | None] | None,
+    tell: Progress,
+) -> tuple[ModelUnderPlan, OpGraph]:
+    """The model that a plan is for, and its graph."""
+    job = plan.job
+    tell(0.0, f"loading {job.model.name}")
+    named = subject.named(job.model) if model is None else model
+    case = _load(named, job.model, example_inputs, loss_fn)
+    tell(_TRACING, f"tracing {job.model.name}")
+    graph = _capture(case, job, batch_dims)
+    if graph.fingerprint != plan.fingerprint:
+        raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
+    return case, graph
 
 
 def _load(

@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``explain``, ``validate``, ``models``, ``clusters``.
+"""The commands: ``plan``, ``report``, ``explain``, ``verify``, ``validate`` and lists of names.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -19,6 +19,7 @@ from autoplan.cli import plan_options
 from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.validate import validate
+from autoplan.cli.verify import verify
 from autoplan.errors import PlanError
 from autoplan.job import DEFAULT_MEMORY_MARGIN
 
@@ -101,6 +102,7 @@ def report(
 
 
 app.command()(explain)
+app.command()(verify)
 app.command()(validate)
 
 

@@ -182,6 +182,7 @@ class ParallelModule(nn.Module):
         model: nn.Module,
         batch: Batch,
         loss_fn: Callable[[Any, Any], Tensor] | None = None,
+        precision: torch.dtype | None = None,
     ) -> Verification:
         """Compares a step with the one of the whole model, which every rank runs; all must call it.
 
@@ -189,7 +190,9 @@ class ParallelModule(nn.Module):
 
         Args:
             model: what this module was compiled from, with the weights that it has now.
-            batch: the global batch, the same on every rank.
+            batch: the global batch, the same on every rank; a mapping may hold plain values too.
+            loss_fn: as it was compiled with.
+            precision: the lowest in which ``model`` computes anything, if lower than the program's.
 
         Returns:
             The differences of loss, gradients and weights after a step, and whether they are
@@ -199,11 +202,15 @@ class ParallelModule(nn.Module):
             PlanError: when the program computes in less than float32, or the weights differ.
         """
         loss = partial(loss_on, model, batch, loss_fn)
-        found = compare_step(self, self._state, model, loss, batch, self._traced.lowest_dtype)
+        fed = batch
+        if isinstance(batch, Mapping):
+            fed = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+        lowest = precision or self._traced.lowest_dtype
+        found = compare_step(self, self._state, model, loss, fed, lowest)
         readers = self._traced.readers
         return Verification(
             ranks=self._mesh.world_size,
-            precision=str(self._traced.lowest_dtype).removeprefix("torch."),
+            precision=str(lowest).removeprefix("torch."),
             differences=tuple(replace(d, reader=readers.get(d.name, "")) for d in found),
         )
 

@@ -1,0 +1,175 @@
+"""Verifies a plan on this machine: cuts it down, runs it on processes, compares.
+
+The program is run in float64 where the model's operators allow it, else in float32: there a fault
+stands out from rounding, and placements are the same in every precision.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autoplan import errors
+from autoplan.errors import AutoplanError, PlanError
+from autoplan.plan import Plan
+from autoplan.runtime.comparison import loss_on
+from autoplan.runtime.modes import lowest_dtype
+from autoplan.runtime.parallelize import parallelize
+from autoplan.trace.capture import capture
+from autoplan.trace.graph import OpGraph
+from autoplan.trace.inputs import BatchDims
+from autoplan.verdict import Difference, Verification
+from autoplan.verification.cut import carried_over
+from autoplan.verification.degrees import small_degrees, words
+from autoplan.verification.inputs import draw_inputs, in_form
+from autoplan.verification.model import small_case, with_weights
+from autoplan.verification.precision import computed_in
+from autoplan.verification.processes import run_ranks
+from autoplan.zoo import ModelUnderPlan
+
+DEADLINE_S = 600.0
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trial:
+    """What every rank runs, alone and together."""
+
+    plan: Plan
+    graph: OpGraph
+    model: nn.Module
+    batch: Any
+    loss_fn: Callable[[Any, Any], Tensor] | None
+    lowest: torch.dtype
+
+
+def verify_plan(
+    plan: Plan,
+    case: ModelUnderPlan,
+    graph: OpGraph,
+    *,
+    ranks: int | None,
+    batch_dims: BatchDims | None,
+    tell: Progress,
+) -> Verification:
+    """Runs a plan's program on gloo processes, cut down where it must be.
+
+    Args:
+        graph: of the whole model, as the plan was made for.
+
+    Raises:
+        PlanError: a model that cannot be run here.
+        UnsupportedModelError: a program that cannot run on these ranks.
+    """
+    degrees = small_degrees(plan, ranks)
+    small, cuts = small_case(case, graph, plan, degrees)
+    tell(0.2, "tracing what is run")
+    planned = PRECISIONS[plan.job.precision]
+    model, traced, lowest = _traced(small, planned, batch_dims, degrees.global_batch)
+    trial = _Trial(
+        plan=carried_over(plan, graph, traced, degrees),
+        graph=traced,
+        model=model,
+        batch=in_form(small, draw_inputs(traced, small, degrees.global_batch)),
+        loss_fn=small.loss_fn,
+        lowest=lowest,
+    )
+    tell(0.4, f"running {degrees.world_size} ranks")
+    verdict = _outcome(trial, degrees.world_size)
+    return replace(verdict, cuts=(*cuts, *words(plan, degrees)))
+
+
+def _traced(
+    case: ModelUnderPlan, planned: torch.dtype | None, batch_dims: BatchDims | None, batch: int
+) -> tuple[nn.Module, OpGraph, torch.dtype]:
+    """The model with weights in the highest precision that it runs in, and its graph computed so.
+
+    Args:
+        planned: the precision of the plan; None for the model's own.
+
+    Returns:
+        At last the lowest precision of any value that the model computes: some cast to float32.
+
+    Raises:
+        PlanError: it runs in none.
+    """
+    refusal = ""
+    given = with_weights(case.model)
+    config = getattr(given, "config", None)
+    if isinstance(config, object) and hasattr(config, "_experts_implementation"):
+        setattr(config, "_experts_implementation", "eager")  # noqa: B010
+    options: dict[str, Any] = {
+        "loss_fn": case.loss_fn, "batch_dims": batch_dims, "global_batch": batch
+    }  # fmt: skip
+    graph = capture(given, case.example_inputs, dtype=planned, **options)
+    for dtype in (torch.float64, torch.float32):
+        model = copy.deepcopy(given).to(dtype)
+        computed = computed_in(graph, str(dtype).removeprefix("torch."))
+        try:
+            with torch.no_grad():
+                loss_on(model, in_form(case, draw_inputs(computed, case, 2)), case.loss_fn)
+        except (RuntimeError, TypeError, IndexError) as error:
+            refusal = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            continue
+        own = capture(model, _cast(case.example_inputs, dtype), **options)
+        return model, computed, lowest_dtype(own)
+    raise PlanError(f"{type(case.model).__name__} does not run on the CPU here ({refusal})")
+
+
+def _cast(example: Any, dtype: torch.dtype) -> Any:
+    """Example inputs with floating-point tensors of another dtype."""
+    if isinstance(example, Tensor):
+        return example.to(dtype) if example.is_floating_point() else example
+    if isinstance(example, dict):
+        return {name: _cast(value, dtype) for name, value in example.items()}
+    if isinstance(example, tuple):
+        return tuple(_cast(value, dtype) for value in example)
+    return example
+
+
+def _outcome(trial: _Trial, world_size: int) -> Verification:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        endings = run_ranks(lambda _: _rank(trial), world_size, deadline_s=DEADLINE_S)
+    finally:
+        torch.set_num_threads(threads)
+    for rank, ending in enumerate(endings):
+        if ending.ok and (refused := json.loads(ending.result).get("refused")):
+            raise getattr(errors, refused["class"])(refused["message"])
+        if ending.error is not None:
+            last = ending.error.strip().splitlines()[-1]
+            return _failed(world_size, f"rank {rank} failed: {last}")
+    if not all(ending.ok for ending in endings):
+        number = next(rank for rank, ending in enumerate(endings) if not ending.ok)
+        return _failed(world_size, f"rank {number} died or hung")
+    letter = json.loads(endings[0].result)
+    return Verification(
+        ranks=world_size,
+        precision=letter["precision"],
+        differences=tuple(Difference(**difference) for difference in letter["differences"]),
+    )
+
+
+def _failed(ranks: int, fault: str) -> Verification:
+    return Verification(ranks=ranks, precision="", differences=(), fault=fault)
+
+
+def _rank(trial: _Trial) -> bytes:
+    """What one rank found, as JSON."""
+    try:
+        pm = parallelize(trial.model, trial.graph, trial.plan)
+        found = pm.verify(trial.model, trial.batch, trial.loss_fn, trial.lowest)
+    except AutoplanError as error:
+        refusal = {"class": type(error).__name__, "message": str(error)}
+        return json.dumps({"refused": refusal}).encode()
+    differences = [asdict(difference) for difference in found.differences]
+    return json.dumps({"precision": found.precision, "differences": differences}).encode()
