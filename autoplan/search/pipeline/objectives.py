@@ -54,6 +54,8 @@ class RankObjective:
     """The two objectives of one rank.
 
     Attributes:
+        backwards: how often a backward of its stages counts in both of the rank's own: prices of
+            memory are for as many seconds.
         held: microbatches that each of its stages holds activations of at its fullest moment.
         ends_step: what follows its last backward counts.
         ends_in_root: that backward is of the stage that has the rank's parts of the root.
@@ -61,6 +63,7 @@ class RankObjective:
 
     share: Weights
     extra: Weights
+    backwards: float
     held: tuple[int, ...]
     ends_step: bool
     ends_in_root: bool
@@ -72,10 +75,12 @@ def objectives(shape: PipelineShape) -> tuple[RankObjective, ...]:
     for path in paths(shape):
         own = [stage for stage in range(shape.stages) if shape.rank_of(stage) == path.rank]
         ends_step = path.rank == path.ends_at == 0
+        share, extra = _weights(path.base, own), _weights(path.extra, own)
         found.append(
             RankObjective(
-                share=_weights(path.base, own),
-                extra=_weights(path.extra, own),
+                share=share,
+                extra=extra,
+                backwards=share.backwards + extra.backwards,
                 held=tuple(held[held[:, own].sum(axis=1).argmax(), own].tolist()),
                 ends_step=ends_step,
                 ends_in_root=ends_step,

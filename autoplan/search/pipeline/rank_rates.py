@@ -42,8 +42,7 @@ class RankRates:
         """
         objective = self.objectives[rank]
         counted = self._counted[name, rank, of_blocks]
-        both = objective.share.backwards + objective.extra.backwards
-        byte = byte_price_s * self.weights(name, rank).backwards / both if both else 0.0
+        byte = byte_price_s * self.weights(name, rank).backwards / objective.backwards
         ends_step = name == "share" and objective.ends_step
         alone, one_stage = len(self.objectives) == 1, self.stages_per_rank == 1
         reduces = one_stage or (objective.ends_in_root and not of_blocks)

@@ -95,6 +95,7 @@ class ConfigSearch:
         self._pricer = ItemPricer(costs=self._costs)
         self._bounds = self._bounds_of(counted)
         self._along: Bounds | None = None
+        self._followed: Found | None = None
 
     @property
     def best(self) -> Found | None:
@@ -204,7 +205,8 @@ class ConfigSearch:
         no shorter than it is for them, and messages that hold up the schedule are in it."""
         if self._best is None or self._config.pp == 1 or self._is_close():
             return
-        if self._along is None:
+        if self._along is None or self._followed is not self._best:
+            self._followed = self._best
             value = self._best.value
             tails_s = [each.tail_s for each in value.seconds]
             path = critical_path(self._config.shape, value.sent, tails_s)
