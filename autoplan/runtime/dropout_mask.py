@@ -4,9 +4,9 @@ A tensor is read as rows along its last dim. Element ``j`` of row ``r`` is kept 
 
     h (2 h + 1) >= p 2^64   with   h = a_r b_j + c_r   modulo 2^64
 
-``a_r`` (odd), ``c_r`` and ``b_j`` are outputs of SplitMix64 (Steele, Lea and Flood 2014) seeded by
-the key of the draw. The linear part is the multiply-add hashing of Dietzfelbinger (1996), under
-which any two places of a row are independent; the quadratic is RC6's (Rivest et al. 1998), a
+``a_r`` (odd), ``c_r`` and ``b_j`` are different outputs of SplitMix64 (Steele, Lea and Flood 2014)
+seeded by the key of the draw. The linear part is the multiply-add hashing of Dietzfelbinger (1996),
+under which any two places of a row are independent; the quadratic is RC6's (Rivest et al. 1998), a
 permutation whose high bits depend on all bits. All of it is exact in int64 on any device, and costs
 three kernels over the tensor, where a full mix of every place would take more than a dozen.
 """
@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from autoplan.runtime.random import mixed
-
+_COLUMNS = 2**62  # numbers of rows are below, those of columns from here
 _GOLDEN = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -42,21 +41,29 @@ def keep_mask(
         key: 64 bits that tell this draw from all others.
         p: the probability that an element is dropped, at least 0 and below 1.
     """
-    places = [_places(size, of, device) for size, of in zip(shape, splits, strict=True)]
-    if not places:
-        places = [_places(1, (), device)]
-    row, stride = torch.zeros((), dtype=torch.int64, device=device), 1
-    for dim in reversed(range(len(places) - 1)):
-        index, whole = places[dim]
-        row = row + (index * stride).view(-1, *(1,) * (len(places) - 2 - dim))
-        stride *= whole
-    factor, term = _mix(2 * row, key) | 1, _mix(2 * row + 1, key)
-    column = _mix(places[-1][0], mixed(key))
-    if len(places) > 1:
-        factor, term = factor.unsqueeze(-1), term.unsqueeze(-1)
-    hashed = torch.addcmul(term, factor, column)
+    *leading, last = zip(shape or (1,), splits or ((),), strict=True)
+    row = _rows(leading, device)
+    column, _ = _places(*last, device)
+    numbers = torch.cat([2 * row, 2 * row + 1, column + _COLUMNS])
+    factor, term, columns = _mix(numbers, key).split([len(row), len(row), len(column)])
+    hashed = torch.addcmul(term.unsqueeze(1), (factor | 1).unsqueeze(1), columns)
     hashed.addcmul_(hashed, hashed, value=2)
     return (hashed >= int(p * 2**64) - 2**63).view(tuple(shape))
+
+
+def _rows(dims: Sequence[tuple[int, Sequence[Split]]], device: torch.device) -> Tensor:
+    """Numbers of this piece's rows among those of the whole tensor."""
+    joined: list[tuple[int, Sequence[Split]]] = []
+    for size, splits in dims:
+        if joined and not splits:
+            joined[-1] = joined[-1][0] * size, joined[-1][1]
+        else:
+            joined.append((size, splits))
+    rows = None
+    for size, splits in joined:
+        index, whole = _places(size, splits, device)
+        rows = index if rows is None else (rows.unsqueeze(1) * whole + index).flatten()
+    return torch.zeros(1, dtype=torch.int64, device=device) if rows is None else rows
 
 
 def _places(size: int, splits: Sequence[Split], device: torch.device) -> tuple[Tensor, int]:
@@ -64,7 +71,9 @@ def _places(size: int, splits: Sequence[Split], device: torch.device) -> tuple[T
     index = torch.arange(size, device=device)
     for parts, pieces, piece in reversed(splits):
         chunk = size // parts
-        index = (index // chunk * pieces + piece) * chunk + index % chunk
+        if parts > 1:
+            index = index // chunk * (pieces * chunk) + index % chunk
+        index = index + piece * chunk
         size *= pieces
     return index, size
 

@@ -3,6 +3,7 @@
 Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
 product is one more product for each factor that learns. Convolutions are implicit products.
 Experts are products of as many rows as tokens are routed to each, the same to all.
+Dropout streams what its mask is made of besides (``runtime.dropout_mask``).
 Everything else streams what it reads and writes, twice as much in the backward (the same tensors
 and one gradient in, the others out).
 
@@ -37,6 +38,10 @@ _CONVOLUTIONS = {
 _EXPERTS = "autoplan.experts.default"
 _EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
 _IS_CAUSAL = 5
+_DROPOUT = "aten.dropout.default"
+_DROPOUT_KERNELS = 30  # most of them on single rows and columns
+_DROPOUT_BYTES = 8 + 16 + 9 + 1  # of an element: hash, square it in place, compare, read the mask
+_HASH_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +76,9 @@ def kernels_of(
     """
     stored = stored or (False,) * len(read)
     share = _weight_share(read, stored)
+    if node.target == _DROPOUT:
+        shape = local_shape(node.outputs[0].shape, strategy.outputs[0], ranks)
+        return _dropout(math.prod(shape), moved, share)
     if not node.flops:
         backward = (Streaming(bytes=2 * moved),)
         return Kernels(
@@ -97,6 +105,17 @@ def kernels_of(
     if node.target == _EXPERTS:
         return _experts(call, ranks if strategy.splits_work else 1)
     return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
+
+
+def _dropout(elements: int, moved: float, share: float) -> Kernels:
+    """A hash of every element's place becomes the mask, which the backward reads again."""
+    backward = (Streaming(bytes=moved + elements),)
+    return Kernels(
+        forward=(Streaming(bytes=moved + _DROPOUT_BYTES * elements, kernels=_DROPOUT_KERNELS),),
+        backward=backward,
+        backward_weight=backward * (share == 1),
+        inner_bytes=_HASH_BYTES * elements,
+    )
 
 
 def _weight_share(read: Sequence[TensorMeta], stored: Sequence[bool]) -> float:

@@ -249,7 +249,7 @@ CALLS = {
     **_all(variance_dims, "var.dim std.dim"),
     **_all(variance_all, "var.default std.default"),
     "aten.linalg_vector_norm.default": vector_norm,
-    **_all(along, "softmax.int log_softmax.int cumsum.default sort.default"),
+    **_all(along, "softmax.int log_softmax.int _safe_softmax.default cumsum.default sort.default"),
     **_all(along_half, "_softmax.default _log_softmax.default"),
     **_all(class_loss, "cross_entropy_loss.default nll_loss_nd.default"),
     "aten.nll_loss.default": nll,

@@ -4,9 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.dropout import invariant_dropout
+from autoplan.runtime.random import Draws
 from autoplan.search.kernels import kernels_of
 from autoplan.sharding.mesh import MeshAxis
+from autoplan.sharding.placement import Shard
 from autoplan.sharding.rules import GraphRules
 from autoplan.trace.capture import capture
 from autoplan.trace.experts import EXPERTS
@@ -244,3 +250,46 @@ def test_an_embedding_has_gradients_of_parameters_alone():
         if node.target == "aten.embedding.default":
             found = kernels_of(node, read, 100.0, strategy, RANKS, [True, False])
             assert found.backward_weight == found.backward == (Streaming(bytes=200.0),)
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 4096)
+
+    def forward(self, x):
+        return F.dropout(self.linear(x), 0.1).sum()
+
+
+class Streamed(TorchDispatchMode):
+    """Counts kernels, and bytes that they read and write, each tensor once per kernel."""
+
+    kernels, bytes = 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            read = {id(x): x for x in tree_leaves(args) if isinstance(x, torch.Tensor)}
+            held = [x.numel() * x.element_size() for x in (*read.values(), result)]
+            self.kernels, self.bytes = self.kernels + 1, self.bytes + sum(held)
+        return result
+
+
+def test_dropout_streams_what_its_mask_is_made_of():
+    graph = capture(Dropping(), (torch.randn(2, 64),)).at_batch(256)
+    (node,) = (n for n in graph.of_kind("call") if n.target == "aten.dropout.default")
+    read = [graph.meta(ref) for ref in node.operands]
+    for strategy in GraphRules(graph).strategies(node, AXIS):
+        if strategy.outputs[0] == Shard(0):
+            continue
+        given = {"shard": (1, 1)} if strategy.splits_work else {}
+        x = torch.randn(256, 4096 // (RANKS if strategy.splits_work else 1))
+        axis, draws = AxisGroup("tp", RANKS, 1, ""), Draws(seed=1, step=0, piece=0, pieces=2)
+        with Streamed() as seen:
+            invariant_dropout(x, 0.1, draws=draws, number=0, axis=axis, batch=(0, 1), **given)
+        found = kernels_of(node, read, 2 * x.nbytes, strategy, RANKS)
+        (forward,), (backward,) = found.forward, found.backward
+        assert forward.bytes == pytest.approx(seen.bytes, rel=0.03)
+        assert forward.kernels == pytest.approx(seen.kernels, abs=4)
+        assert backward.bytes == 2 * x.nbytes + x.numel()
+        assert found.inner_bytes == 8 * x.numel()
