@@ -9,8 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.search.pipeline.partition import partition
+from autoplan.search.pipeline.ranges import Bands
 
 SECONDS = st.sampled_from([0.0, 1.0, 1.0, 2.0, math.inf]) | st.floats(0, 5)
+
+
+def bands(share, extra, shortest=1):
+    """Of tables by rank, first item and end; nothing is read where a range has no items."""
+    ends = len(share[0])
+    of_share, of_extra = np.full((2, len(share), ends - shortest, ends), np.inf)
+    for length in range(shortest, ends):
+        for end in range(length, ends):
+            for rank in range(len(share)):
+                both = share[rank][end - length, end], extra[rank][end - length, end]
+                if max(both) < math.inf:
+                    of_share[rank, length - shortest, end] = both[0]
+                    of_extra[rank, length - shortest, end] = both[1]
+    return Bands(shortest=shortest, share=of_share, extra=of_extra)
 
 
 def value(share, extra, cuts):
@@ -51,7 +66,7 @@ def tables(draw, most_items=6):
 def test_the_best_of_all_cuts(tables, shortest):
     share, extra = tables
     best = least(share, extra, shortest)
-    found = partition(share, extra, shortest=shortest)
+    found = partition(bands(share, extra, shortest))
     if best == math.inf:
         assert found is None
         return
@@ -66,7 +81,7 @@ def test_the_best_of_all_cuts(tables, shortest):
 def test_only_less_than_asked_for(tables, below):
     share, extra = tables
     best = least(share, extra, 1)
-    found = partition(share, extra, below=below)
+    found = partition(bands(share, extra), below=below)
     if best < below - 1e-9:
         assert found.value == pytest.approx(best)
     elif best > below + 1e-9:
@@ -80,7 +95,7 @@ def test_lower_tables_bound_from_below(tables, data):
     best = least(share, extra, 1)
     less = st.floats(0, 2)
     lower = [[np.maximum(table - data.draw(less), 0.0) for table in of] for of in (share, extra)]
-    found = partition(*lower)
+    found = partition(bands(*lower))
     assert (found is None) == (best == math.inf)
     assert found is None or found.value <= best + 1e-9
 
@@ -88,7 +103,7 @@ def test_lower_tables_bound_from_below(tables, data):
 def test_arrays_of_all_ranks_are_read_rank_by_rank():
     rng = np.random.default_rng(1)
     share, extra = rng.random((2, 4, 9, 9))
-    assert partition(share, extra).value == pytest.approx(least(share, extra, 1))
+    assert partition(bands(share, extra)).value == pytest.approx(least(share, extra, 1))
 
 
 def test_a_share_can_be_worth_a_larger_extra():
@@ -96,20 +111,20 @@ def test_a_share_can_be_worth_a_larger_extra():
     share, extra = np.zeros((2, 4, 4)), np.zeros((2, 4, 4))
     share[0, 0, 1], share[0, 0, 2] = 10, 2
     extra[:, 0, 1], extra[:, 0, 2], extra[:, 1, 3], extra[:, 2, 3] = 1, 4, 1, 1
-    found = partition(share, extra)
+    found = partition(bands(share, extra))
     assert (found.cuts, found.share, found.extra) == ((0, 2, 3), 2, 4)
 
 
 @pytest.mark.parametrize(("ranks", "shortest"), [(4, 1), (2, 2)])
 def test_fewer_items_than_ranks_need(ranks, shortest):
     tables = [np.zeros((4, 4))] * ranks
-    assert partition(tables, tables, shortest=shortest) is None
+    assert partition(bands(tables, tables, shortest)) is None
 
 
 def test_many_alike_items_are_dealt_evenly():
     """128 items of 1 s on 16 ranks and 64 microbatches: 8 each, (m - 1) 8 + 128."""
     length = np.arange(129)[None, :] - np.arange(129)[:, None]
     share, extra = [length * 1.0] * 16, [63.0 * length] * 16
-    found = partition(share, extra)
+    found = partition(bands(share, extra))
     assert found.value == 63 * 8 + 128
     assert found.cuts == tuple(range(0, 129, 8))

@@ -1,219 +1,162 @@
-"""Lower bounds of every rank's objectives over every range of items, as tables for ``partition``.
+"""Lower bounds of every rank's objectives over ranges of items, and the cuts that they ask for.
 
-For a rank r, a range of items (i, j] and any price of memory p >= 0, Lagrangian relaxation bounds
-
-    objective >= sum over items of the least value at the prices
-                 - p * (limit - what the rank holds whatever its columns are)
-
-and the largest over the prices tried stands in the table. Least values are concave in the prices,
-so menus are asked for a few ranks only (anchors); where a rank's prices lie between those of two
-anchors, interpolation bounds them from below.
+For each range the largest bound of those at all prices of memory that were tried counts
+(``bound_rows``). Ranges are looked at up to a length beyond which any cuts take longer, memory
+aside, than the best up to it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from autoplan.search.pipeline.bound_rows import BoundRows, PricedRows
 from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
+from autoplan.search.pipeline.item_values import ItemValues
 from autoplan.search.pipeline.model import Model
-from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
+from autoplan.search.pipeline.partition import Partition, partition
+from autoplan.search.pipeline.range_rows import RangeRows
+from autoplan.search.pipeline.range_tables import RangeTables
 from autoplan.search.pipeline.rank_rates import RankRates
-from autoplan.search.pipeline.room import room_bytes
 from autoplan.search.pipeline.whole import WholeCosts
 
 Floats = npt.NDArray[np.float64]
-_CLOSE = 1e-9
-_CLOSE_BELOW = 0.98
+Bools = npt.NDArray[np.bool_]
 _APART = 0.95
 _ROUNDING_BYTES = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tables:
-    """Arrays of shape (ranks, items + 1, items + 1): rank r with items i to j - 1; inf where no
-    choice fits."""
-
-    share: Floats
-    extra: Floats
-
-
 class Bounds:
-    """Tables of one configuration, which rise with every price of memory that is tried."""
+    """Bounds of one configuration, which rise with every price of memory that is tried."""
 
     def __init__(self, costs: WholeCosts, model: Model, rates: RankRates) -> None:
         self.rates = rates
-        self.ends = RangeEnds(costs=costs, rates=rates)
+        self._values = ItemValues(model=model, row=rates.row)
+        self.rows = BoundRows(costs=costs, rates=rates, values=self._values)
         self._costs = costs
-        self._model = model
-        self._regions = tuple(dict.fromkeys(model.keys))
-        self._region_of = np.array([self._regions.index(key) for key in model.keys])
-        self._blocks = dict(zip(model.keys, costs.is_block, strict=True))
-        count = len(model.keys) + 1
-        shape = len(rates.ranks), count, count
-        self._share = np.full(shape, -np.inf)
-        self._extra = np.full(shape, -np.inf)
-        self._room_bytes = room_bytes(costs, model)
-        self._fits = self._fitting()
         self._watched = sorted({0, rates.ranks[-1] // 2, rates.ranks[-1]})
-        self._tried: dict[float, Floats] = {}
+        self._tried: list[PricedRows] = []
+        self._most = int(rates.row.length_limits[1].max())
+        self._tables = self._tables_to(-(-len(model.keys) // len(rates.ranks)) + 1)
+        self._fits: Bools | None = None
 
-    @property
+    @cached_property
     def head_s(self) -> float:
         """Beyond the tables: the largest gather that shows, where ranks have several stages."""
         if self.rates.stages_per_rank == 1:
             return 0.0
-        pricer = ItemPricer(costs=self._costs)
+        pricer, elements = ItemPricer(costs=self._costs), self._values.model.elements
         return max(
-            pricer.least_head_s(self._model.elements[region], is_block=self._blocks[region])
-            for region in self._regions
+            pricer.least_head_s(elements[region], is_block=is_block)
+            for region, is_block in self._values.is_block.items()
         )
 
-    def forget(self) -> None:
-        """Frees the tables, when no bound is asked any more."""
-        self._share = self._extra = np.zeros((0, 0, 0))
-        self._tried.clear()
+    def add(self, prices: Sequence[float], pricer: ItemPricer) -> None:
+        """Raises the bounds by prices of memory: seconds of the step for a byte of a rank."""
+        for rows in self.rows.of(prices, pricer):
+            self._tried.append(rows)
+            self._tables.add(rows)
 
-    def tables(self) -> Tables:
-        """The bounds so far."""
-        return Tables(
-            share=np.where(self._fits, self._share, np.inf),
-            extra=np.where(self._fits, self._extra, np.inf),
-        )
+    def cuts(self, *, fitting: bool = True) -> Partition | None:
+        """The cuts with the least bound, if there are any: no plan is faster.
 
-    def add(self, byte_price_s: float, pricer: ItemPricer) -> None:
-        """Raises the bounds by a price of memory: seconds of the step for a byte of a rank."""
-        both = np.zeros(self._share[self._watched].shape)
-        for name, table in (("share", self._share), ("extra", self._extra)):
-            blocks, root = (
-                self.rates.of_ranks(name, byte_price_s, of_blocks=of_blocks)
-                for of_blocks in (True, False)
-            )
-            if any(rate.forward or rate.backward_input for rate in (*blocks, *root)):
-                values = self._ranges(self._item_values(blocks, root, pricer))
-                values += self._apart(name, blocks, root, pricer)
-                np.maximum(table, values, out=table)
-                both += values[self._watched]
-            else:
-                np.maximum(table, 0.0, out=table)
-        self._tried[byte_price_s] = both
+        Args:
+            fitting: all ranges so that the fewest bytes of their items fit.
+        """
+        while True:
+            kept = self._fitting if fitting else self._tables.allowed
+            found = partition(self._tables.bands(kept))
+            value = found.value if found else math.inf
+            if not self._widens(value):
+                return found
 
     def near(self, cuts: Sequence[int]) -> list[float]:
         """Prices between that which bounds a rank best with given cuts and its neighbours, for a
         few ranks: the bound is concave in the price, so it can be higher there."""
-        known = sorted(self._tried)
+        known = sorted(self._latest)
         found: dict[float, None] = {}
-        for number, rank in enumerate(self._watched):
-            cell = number, cuts[rank], cuts[rank + 1]
-            best = max(range(len(known)), key=lambda at: self._tried[known[at]][cell])
+        for rank in self._watched:
+            best = known.index(self._best_price(rank, cuts))
             around = known[max(0, best - 1) : best + 2]
             for low, high in itertools.pairwise(around):
                 if low < _APART * high:
                     found[(low + high) / 2] = None
         return list(found)
 
+    def best_prices(self, cuts: Sequence[int]) -> list[float]:
+        """The prices that bound some rank best with given cuts."""
+        return list(dict.fromkeys(self._best_price(rank, cuts) for rank in self.rates.ranks))
+
     def prices(self, region: str, rates: Rates, pricer: ItemPricer) -> ItemPrices:
         """Prices of a region's items."""
-        elements = self._model.elements[region]
-        return pricer.prices(rates, elements, is_block=self._blocks[region])
+        return self._values.prices(region, rates, pricer)
 
-    def _item_values(
-        self, blocks: Sequence[Rates], root: Sequence[Rates], pricer: ItemPricer
-    ) -> Floats:
-        """Least values by rank and item."""
-        by_region = np.zeros((len(blocks), len(self._regions)))
-        for rates, of_blocks in ((blocks, True), (root, False)):
-            regions = [r for r, key in enumerate(self._regions) if self._blocks[key] == of_blocks]
-            anchors, mix = anchored(rates)
-            values = [
-                [self._least(self._regions[region], rates[rank], pricer) for region in regions]
-                for rank in anchors
-            ]
-            by_region[:, regions] = mix @ np.array(values).reshape(len(anchors), len(regions))
-        return by_region[:, self._region_of]
+    def open_to(self, below_s: float) -> tuple[RangeTables, Bools]:
+        """The ranges that can be in a plan that is faster."""
+        room_s = below_s - self.head_s
+        while self._widens(room_s):
+            pass
+        bands = self._tables.bands(self._fitting)
+        least = bands.least_share()
+        return self._tables, bands.extra < (room_s - least.share if least else -math.inf)
 
-    def _least(self, region: str, rates: Rates, pricer: ItemPricer) -> float:
-        at = self.prices(region, rates, pricer)
-        return self._model.menus[region].least(at.prices).value + at.fixed
+    def forget(self) -> None:
+        """Frees what was tried, when no bound is asked any more."""
+        self._tried.clear()
 
-    def _ranges(self, items: Floats) -> Floats:
-        """Sums over all ranges of items, by rank."""
-        ends = np.concatenate([np.zeros((len(items), 1)), items.cumsum(axis=1)], axis=1)
-        return ends[:, None, :] - ends[:, :, None]
+    @property
+    def _latest(self) -> dict[float, PricedRows]:
+        return {rows.byte_price_s: rows for rows in self._tried}
 
-    def _apart(
-        self, name: str, blocks: Sequence[Rates], root: Sequence[Rates], pricer: ItemPricer
-    ) -> Floats:
-        """What a range costs beside its items: shared calls, messages between stages, memory."""
-        byte_s = np.array([rate.byte for rate in blocks])[:, None, None]
-        counted = np.array([pricer.forward_weight(rate) for rate in blocks])
-        shared_s = self._costs.shared_s * counted
-        found = self.ends.sends_s(name) + shared_s[:, None, None]
-        if byte_s.any():
-            found = found + byte_s * (self.ends.leaving_bytes[:, None, :] - self._room_bytes[None])
-        return found - self._twice(root)
+    def _best_price(self, rank: int, cuts: Sequence[int]) -> float:
+        found = {
+            price_s: rows.at(rank, cuts[rank], cuts[rank + 1], self.rows.tables)
+            for price_s, rows in sorted(self._latest.items())
+        }
+        return max(found, key=lambda price_s: found[price_s])
 
-    def _twice(self, root: Sequence[Rates]) -> Floats | float:
-        """What is counted once too often where a range has several readers of a parameter."""
-        pricer, found = ItemPricer(costs=self._costs), 0.0
-        for items, elements in self._costs.tied:
-            key = self._model.keys[items[0]]
-            element_s = [self.prices(key, rate, pricer).prices.trained_elements for rate in root]
-            more = readers_beyond_one(items, len(self._model.keys))
-            found = found + elements * more[None] * np.array(element_s)[:, None, None]
-        return found
+    @property
+    def _fitting(self) -> Bools:
+        """Which ranges fit if their items take the fewest bytes that menus know of."""
+        if self._fits is None:
+            over = self._tables.over(self._held)
+            self._fits = self._tables.allowed & (over <= _ROUNDING_BYTES)
+        return self._fits
 
-    def _fitting(self) -> npt.NDArray[np.bool_]:
-        """Where the fewest bytes that the menus know of fit."""
-        pricer = ItemPricer(costs=self._costs)
-        blocks, root = (
-            self.rates.bytes_of_ranks(of_blocks=of_blocks) for of_blocks in (True, False)
-        )
-        least = self._ranges(self._item_values(blocks, root, pricer)) - self._twice(root)
-        least = least + self.ends.leaving_bytes[:, None, :]
-        ends = np.arange(len(self._model.keys) + 1)
-        counts = ends[None, :] - ends[:, None]
-        allowed = [np.isin(counts, self.rates.row.lengths(rank)) for rank in self.rates.ranks]
-        return (least <= self._room_bytes[None] + _ROUNDING_BYTES) & np.array(allowed)
+    @cached_property
+    def _held(self) -> RangeRows:
+        return self.rows.held()
 
+    def _tables_to(self, longest: int) -> RangeTables:
+        tables = RangeTables(self.rates.row, min(longest, self._most), self.rows.tables)
+        for rows in self._tried:
+            tables.add(rows)
+        return tables
 
-def anchored(rates: Sequence[Rates]) -> tuple[list[int], Floats]:
-    """A few ranks, and a matrix that gives the prices of all ranks from theirs, never above."""
-    rows = np.array([_row(rate) for rate in rates])
-    anchors = [0]
-    while anchors[-1] < len(rates) - 1:
-        first = anchors[-1]
-        reach = len(rates) - 1
-        while not _is_between(rows, first, reach):
-            reach -= 1
-        anchors.append(reach)
-    mix = np.zeros((len(rates), len(anchors)))
-    for number, rank in enumerate(anchors):
-        mix[rank, number] = 1.0
-    for number, (first, last) in enumerate(itertools.pairwise(anchors)):
-        for rank in range(first + 1, last):
-            share = (rank - first) / (last - first)
-            mix[rank, number : number + 2] = 1 - share, share
-    return anchors, mix
-
-
-def _row(rate: Rates) -> tuple[float, ...]:
-    return (
-        rate.forward, rate.backward_input, rate.backward_weight, rate.head, rate.tail,
-        rate.optimizer, rate.byte, rate.kept_byte,
-    )  # fmt: skip
-
-
-def _is_between(rows: Floats, first: int, last: int) -> bool:
-    """Whether all ranks between two have at least the prices on the line between them."""
-    if last - first < 2:
+    def _widens(self, value_s: float) -> bool:
+        """Goes on to ranges with which cuts may be as good, if there are."""
+        longest = self._tables.longest
+        if longest == self._most or self._longer_s[longest + 1] >= value_s:
+            return False
+        enough = int(np.searchsorted(self._longer_s, value_s)) - 1
+        self._tables = self._tables_to(min(enough, 2 * longest))
+        self._fits = None
         return True
-    share = np.arange(1, last - first)[:, None] / (last - first)
-    line = (1 - share) * rows[first] + share * rows[last]
-    inside = rows[first + 1 : last]
-    slack = _CLOSE * np.abs(line)
-    return bool((line <= inside + slack).all() and (line >= _CLOSE_BELOW * inside - slack).all())
+
+    @cached_property
+    def _longer_s(self) -> Floats:
+        """By number of items, what cuts with a range of as many or more take at least."""
+        free = next((rows for rows in self._tried if not rows.byte_price_s), None)
+        items = len(self._costs.is_block)
+        if free is None:
+            return np.full(items + 1, -np.inf)
+        ends = np.append(0.0, free.extra_items.min(axis=0).cumsum())
+        length, end = np.mgrid[: items + 1, : items + 1]
+        extra = np.where(end >= length, ends[end] - ends[end - length], np.inf).min(axis=1)
+        least = np.minimum.accumulate(extra[::-1])[::-1]
+        return free.share_items.min(axis=0).sum() + least

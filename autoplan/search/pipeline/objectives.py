@@ -16,10 +16,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cost_models.critical_path import CriticalPath
 from cost_models.schedule_memory import held_microbatches
 from cost_models.schedule_paths import StageCounts, paths
 from cost_models.schedules import PipelineShape
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Counted(NamedTuple):
@@ -122,17 +128,40 @@ class Row:
     is_block: tuple[bool, ...]
     shape: PipelineShape
 
-    def mean(self, rank: int, values: Sequence[float], *, of_blocks: bool) -> float:
-        """No more than the mean of a value of stages, over those that have a block at some place
-        of a rank, or a part of the root."""
-        if len(values) == 1:
-            return values[0]
-        by_place: dict[int, list[float]] = {}
+    def means(self, values: Floats, *, of_blocks: bool) -> Floats:
+        """No more than the means of values of stages, over those that have a block at some place of
+        a rank, or a part of the root.
+
+        Args:
+            values: of shape (ranks, stages of a rank, any).
+
+        Returns:
+            Array of shape (ranks, any).
+        """
+        if self.shape.stages_per_rank == 1:
+            return values[:, 0]
+        return (self._averages[of_blocks] @ values).min(axis=1)
+
+    @cached_property
+    def _averages(self) -> tuple[Floats, Floats]:
+        """What stages count for at each place, of parts of the root and of blocks; of shape (ranks,
+        places, stages of a rank). Where a rank has no such items, every stage is a place."""
+        found = []
+        for of_blocks in (False, True):
+            ranks = range(self.shape.ranks)
+            of_ranks = [self._average(rank, of_blocks=of_blocks) for rank in ranks]
+            most = max(len(rows) for rows in of_ranks)
+            found.append(np.array([rows + rows[:1] * (most - len(rows)) for rows in of_ranks]))
+        return found[0], found[1]
+
+    def _average(self, rank: int, *, of_blocks: bool) -> list[list[float]]:
+        stages = range(self.shape.stages_per_rank)
+        by_place: dict[int, list[int]] = {}
         for stage, place in self.places(rank):
             if (place >= 0) == of_blocks:
-                by_place.setdefault(place, []).append(values[stage])
-        means = [sum(found) / len(found) for found in by_place.values()]
-        return min(means, default=min(values))
+                by_place.setdefault(place, []).append(stage)
+        alike = list(by_place.values()) or [[stage] for stage in stages]
+        return [[found.count(stage) / len(found) for stage in stages] for found in alike]
 
     def places(self, rank: int) -> list[tuple[int, int]]:
         """For each item of a rank with several stages, its stage and its place; -1 in the root."""
@@ -154,6 +183,19 @@ class Row:
         if self.shape.stages_per_rank == 1:
             return range(1, len(self.is_block) - self.shape.ranks + 2)
         return (sum(self.sizes(rank)),)
+
+    def cuts(self, longest: int) -> tuple[Ints, Ints]:
+        """The least and the most that each cut can be if no rank has more than ``longest`` items;
+        both from the begin of the first rank to the end of the last."""
+        items, (least, most) = len(self.is_block), self.length_limits
+        low, high = np.append(0, least.cumsum()), np.append(0, np.minimum(longest, most).cumsum())
+        return np.maximum(low, items - high[-1] + high), np.minimum(high, items - low[-1] + low)
+
+    @cached_property
+    def length_limits(self) -> tuple[Ints, Ints]:
+        """The fewest and the most items of each rank; it may have any number between."""
+        lengths = [self.lengths(rank) for rank in range(self.shape.ranks)]
+        return np.array([of[0] for of in lengths]), np.array([of[-1] for of in lengths])
 
     @cached_property
     def _dealt(self) -> tuple[int, ...]:

@@ -17,53 +17,26 @@ Fed with lower bounds of shares and extras, the value is a lower bound of that o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autoplan.search.pipeline.ranges import Bands, Partition, banded
+from autoplan.search.pipeline.ranges import Bands, Partition
 
-__all__ = ["Partition", "partition"]
-
-Table = NDArray[np.float64]
 _NEVER = float("inf")
 
 
-def partition(
-    share: Iterable[Table],
-    extra: Iterable[Table],
-    *,
-    below: float = _NEVER,
-    shortest: int = 1,
-) -> Partition | None:
-    """Cut a row of n items into one range for each rank.
+def partition(bands: Bands, *, below: float = _NEVER) -> Partition | None:
+    """Cut a row of items into one range for each rank.
 
     Args:
-        share: of each rank, of shape (n + 1, n + 1): entry (i, j) is for the items from i up to and
-            without j; not negative, inf where the rank cannot have them. Only entries with i < j
-            are read. Tables that are the same objects for several ranks are read once.
-        extra: the same, of any sign.
+        bands: shares, not negative, and extras, of any sign, of all ranks.
         below: only cuts whose value is less are looked for.
-        shortest: the fewest items of a rank, one or more.
 
     Returns:
         The best cuts; None where there are none whose value is less than ``below``.
     """
-    share, extra = list(share), list(extra)
-    ranks, items = len(share), len(share[0]) - 1
-    if items < ranks * shortest:
-        return None
-    even = [items * rank // ranks for rank in range(ranks + 1)]
-    most = min(below, _value(share, extra, even))
-    bands = banded(share, extra, most=most, shortest=shortest)
-    return _best(bands, below) if bands else None
-
-
-def _value(share: Sequence[Table], extra: Sequence[Table], cuts: Sequence[int]) -> float:
-    ranges = list(enumerate(pairwise(cuts)))
-    return float(sum(share[r][of] for r, of in ranges) + max(extra[r][of] for r, of in ranges))
+    bands = bands.within(np.nextafter(min(below, bands.even()), _NEVER))
+    return _best(bands, below) if bands.share.size else None
 
 
 def _best(bands: Bands, below: float) -> Partition | None:

@@ -12,7 +12,6 @@ that sum to one, and extras as in ``objectives``,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +20,8 @@ import numpy.typing as npt
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family
-from autoplan.search.pipeline.objectives import Counted, RankObjective, Row, Weights
+from autoplan.search.pipeline.objectives import RankObjective, Row
+from autoplan.search.pipeline.rank_rates import Name, RankRates
 from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
@@ -35,75 +35,65 @@ class QuickBounds:
 
     def busy(self, config: Config) -> float:
         """Compute of the fullest rank."""
-        counts = self.family.counts.values()
-        least = self._corners[:, 1, 1]
-        once_s = sum(count * value for count, value in zip(counts, least, strict=True))
+        once_s = float(self._counts @ self._corners[:, 1, 1])
         return config.num_microbatches * once_s / config.pp
 
-    def of(self, config: Config, ranks: Sequence[RankObjective]) -> float:
+    def of(self, config: Config, ranks: tuple[RankObjective, ...]) -> float:
         """Seconds that no plan of the configuration, with these objectives, beats."""
-        row = Row(is_block=self._is_block, shape=config.shape)
-        counts = np.array(list(self.family.counts.values()), dtype=float)
-        share, extra = (
-            np.array([self._values(row, rank, weights) for rank, weights in enumerate(of_ranks)])
-            for of_ranks in ([r.share for r in ranks], [r.extra for r in ranks])
-        )
-        total = float((counts * share.min(axis=0)).sum())
-        return total + self._least_extra(config, counts, extra)
+        row = Row(is_block=self._item_is_block, shape=config.shape)
+        rates = RankRates(objectives=ranks, row=row)
+        share, extra = self._values("share", rates), self._values("extra", rates)
+        total = float(self._counts @ share.min(axis=0))
+        return total + self._least_extra(config, extra)
 
-    def _least_extra(self, config: Config, counts: Floats, extra: Floats) -> float:
+    def _least_extra(self, config: Config, extra: Floats) -> float:
         """What the fullest rank's extra is at least: the mean, or that of its blocks alone."""
-        each = extra @ counts
+        each = extra @ self._counts
         if not each.all():
             return 0.0
         weights = (1 / each) / (1 / each).sum()
-        mean = float((counts * (weights[:, None] * extra).min(axis=0)).sum())
-        blocks = max(range(len(counts)), key=lambda number: counts[number])
-        most = math.ceil(counts[blocks] / config.pp)
+        mean = float(self._counts @ (weights[:, None] * extra).min(axis=0))
+        blocks = int(self._counts.argmax())
+        most = math.ceil(self._counts[blocks] / config.pp)
         return max(mean, most * float(extra[:, blocks].min()))
+
+    def _values(self, name: Name, rates: RankRates) -> Floats:
+        """Bounds of each region's value on each rank, by interpolation between corners."""
+        both = np.array([rates.counted(name, of_blocks=of_blocks) for of_blocks in (False, True)])
+        forward, unit, weight = np.moveaxis(both[self._is_block], 2, 0)
+        forward, weight = (
+            np.minimum(1.0, np.divide(of, unit, out=np.zeros_like(unit), where=unit > 0))
+            for of in (forward, weight)
+        )
+        mixed = [
+            of_forward * of_weight * self._corners[:, at, of, None]
+            for at, of_forward in enumerate((1 - forward, forward))
+            for of, of_weight in enumerate((1 - weight, weight))
+        ]
+        return (unit * sum(mixed)).T
 
     @cached_property
     def _corners(self) -> Floats:
         """Least values by region, forward counted or not, and weights' backward or not."""
-        return np.array(
-            [
-                [
-                    [
-                        menu.least(
-                            Prices(
-                                forward_s=forward, backward_input_s=1.0, backward_weight_s=weight
-                            )
-                        ).value
-                        for weight in (0.0, 1.0)
-                    ]
-                    for forward in (0.0, 1.0)
-                ]
-                for menu in self.family.free.values()
-            ]
-        )
-
-    def _values(self, row: Row, rank: int, weights: Weights) -> Floats:
-        """Bounds of each region's value on a rank, by interpolation between corners."""
-        found = np.zeros(len(self._corners))
-        for region, of_blocks in enumerate(self._regions_are_blocks):
-            counted = Counted(
-                *(
-                    row.mean(rank, of, of_blocks=of_blocks)
-                    for of in zip(*weights.stages, strict=True)
-                )
-            )
-            unit = counted.backward_input
-            if unit:
-                forward = min(1.0, counted.forward / unit)
-                weight = min(1.0, counted.backward_weight / unit)
-                mix = np.outer((1 - forward, forward), (1 - weight, weight))
-                found[region] = unit * (self._corners[region] * mix).sum()
-        return found
+        corners = [
+            Prices(forward_s=forward, backward_input_s=1.0, backward_weight_s=weight)
+            for forward in (0.0, 1.0)
+            for weight in (0.0, 1.0)
+        ]
+        menus = self.family.free.values()
+        return np.array([menu.least_values(corners) for menu in menus]).reshape(-1, 2, 2)
 
     @cached_property
-    def _is_block(self) -> tuple[bool, ...]:
+    def _counts(self) -> Floats:
+        """Items of each region."""
+        return np.array(list(self.family.counts.values()), dtype=float)
+
+    @cached_property
+    def _is_block(self) -> npt.NDArray[np.intp]:
+        """Of each region, 1 for blocks."""
+        of_region = dict(zip(self.family.keys, self._item_is_block, strict=True))
+        return np.array(list(of_region.values()), dtype=int)
+
+    @cached_property
+    def _item_is_block(self) -> tuple[bool, ...]:
         return tuple(bool(item.kind) for item in self.family.menus.stack.items)
-
-    @cached_property
-    def _regions_are_blocks(self) -> tuple[bool, ...]:
-        return tuple(dict(zip(self.family.keys, self._is_block, strict=True)).values())

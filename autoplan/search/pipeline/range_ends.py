@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.rank_rates import Name, RankRates
 from autoplan.search.pipeline.whole import Hop, WholeCosts
 
 Floats = npt.NDArray[np.float64]
@@ -30,29 +30,31 @@ class RangeEnds:
         behind the model.
         """
         forward, _ = self._crossing
-        found = []
-        for objective in self.rates.objectives:
-            *between, last = objective.held
-            inside = 0.0
-            if between:
-                least = forward[1:-1].min()
-                forward, inside = np.append(np.full(len(forward) - 1, least), 0.0), least
-            found.append(last * forward + sum(between) * inside)
-        return np.array(found)
+        held = np.array([objective.held for objective in self.rates.objectives], dtype=float)
+        if held.shape[1] == 1:
+            return held * forward
+        least = forward[1:-1].min()
+        behind = np.append(np.full(len(forward) - 1, least), 0.0)
+        return held[:, -1:] * behind + held[:, :-1].sum(axis=1, keepdims=True) * least
 
-    def sends_s(self, name: str) -> Floats:
-        """For one objective, messages by rank and range: forward behind it, backward before it."""
-        ends, begins = self._sends[name]
-        return ends[:, None, :] + begins[:, :, None]
+    def sends_s(self, name: Name) -> tuple[Floats, Floats]:
+        """For one objective, messages by rank and end of its range, and by rank and begin.
 
-    @cached_property
-    def _sends(self) -> Mapping[str, tuple[Floats, Floats]]:
-        """For each objective, messages by rank at the ends and the begins of ranges."""
-        found = {}
-        for name in ("share", "extra"):
-            rows = [self._of_rank(name, rank) for rank in self.rates.ranks]
-            found[name] = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-        return found
+        Where a rank has several stages, the least that crosses anywhere counts for each.
+        """
+        forward, backward = self._crossing
+        if self.rates.stages_per_rank > 1:
+            forward, backward = (np.full(len(of), of[1:-1].min()) for of in (forward, backward))
+        hops, weights = self.costs.hops, self.rates.weights(name)
+        ends = [
+            each.forward_sends * _seconds(hop, forward)
+            for hop, each in zip(hops, weights, strict=True)
+        ]
+        begins = [
+            each.backward_sends * _seconds(hop, backward)
+            for hop, each in zip((hops[-1], *hops[:-1]), weights, strict=True)
+        ]
+        return np.array(ends), np.array(begins)
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
@@ -61,16 +63,6 @@ class RangeEnds:
         forward = [0.0, *(cut.forward_bytes for cut in cuts), 0.0]
         backward = [0.0, *(cut.backward_bytes for cut in cuts), 0.0]
         return np.array(forward), np.array(backward)
-
-    def _of_rank(self, name: str, rank: int) -> tuple[Floats, Floats]:
-        """Where a rank has several stages, the least that crosses anywhere counts for each."""
-        weights = self.rates.weights(name, rank)
-        forward, backward = self._crossing
-        if self.rates.stages_per_rank > 1:
-            forward, backward = (np.full(len(of), of[1:-1].min()) for of in (forward, backward))
-        hops = self.costs.hops
-        ends = weights.forward_sends * _seconds(hops[rank], forward)
-        return ends, weights.backward_sends * _seconds(hops[rank - 1], backward)
 
 
 def _seconds(hop: Hop, nbytes: Floats) -> Floats:
@@ -86,9 +78,8 @@ def readers_beyond_one(items: Sequence[int], count: int) -> Floats:
 
 
 def largest(values: Sequence[float]) -> Floats:
-    """The largest value of every range of items."""
+    """The largest value of every range of items; 0 where a range has none."""
     count = len(values) + 1
     found = np.zeros((count, count))
-    for first in range(count - 1):
-        found[first, first + 1 :] = np.maximum.accumulate(values[first:])
-    return found
+    found[:-1, 1:] = np.triu(np.broadcast_to(np.asarray(values), (count - 1, count - 1)))
+    return np.maximum.accumulate(found, axis=1)

@@ -1,13 +1,62 @@
-"""What counts in the objectives of every rank of a configuration, at any price of memory."""
+"""What counts in the objectives of every rank of a configuration, at any price of memory.
+
+Rates of all ranks are rows of arrays, a column for each rate (``RATES``); they are linear in the
+price of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
+from autoplan.search.pipeline.anchors import anchored
 from autoplan.search.pipeline.item_prices import Rates
-from autoplan.search.pipeline.objectives import Counted, RankObjective, Row, Weights
+from autoplan.search.pipeline.objectives import RankObjective, Row, Weights, along
+from cost_models.critical_path import CriticalPath
+
+Floats = npt.NDArray[np.float64]
+Name = Literal["share", "extra"]
+NAMES: tuple[Name, Name] = ("share", "extra")
+Anchors = tuple[list[int], Floats]
+
+RATES = tuple(rate.name for rate in fields(Rates))
+"""The rates, in the order of columns."""
+
+BYTE, _KEPT_BYTE = RATES.index("byte"), RATES.index("kept_byte")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RateRows:
+    """Rates of all ranks as a price of memory makes them; arrays of shape (ranks, rates).
+
+    Attributes:
+        seconds: what counts whatever the price.
+        byte: what counts for one second a byte.
+    """
+
+    seconds: Floats
+    byte: Floats
+    _anchored: dict[tuple[range, bool], Anchors] = field(default_factory=dict)
+
+    def at(self, byte_price_s: float) -> Floats:
+        """The rates at a price."""
+        return self.seconds + byte_price_s * self.byte
+
+    def anchored(self, ranks: range, *, with_bytes: bool) -> Anchors:
+        """Few of some ranks, and what makes bounds for all ranks of bounds for them, at any price
+        of memory; those beside count as the nearest."""
+        key = ranks, with_bytes
+        if key not in self._anchored:
+            counted = np.hstack([self.seconds, self.byte]) if with_bytes else self.seconds
+            few, mix = anchored(counted[ranks.start : ranks.stop])
+            nearest = np.clip(range(len(counted)), ranks.start, ranks.stop - 1) - ranks.start
+            self._anchored[key] = [ranks.start + rank for rank in few], mix[nearest]
+        return self._anchored[key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,75 +73,102 @@ class RankRates:
 
     @property
     def ranks(self) -> range:
-        return range(len(self.objectives))
+        return range(self.row.shape.ranks)
 
     @property
     def stages_per_rank(self) -> int:
         return self.row.shape.stages_per_rank
 
-    def weights(self, name: str, rank: int) -> Weights:
-        """How often seconds of a rank count in its ``share`` or its ``extra``."""
-        return getattr(self.objectives[rank], name)
+    def along(self, path: CriticalPath) -> RankRates:
+        """Those of one path alone."""
+        return replace(self, objectives=along(self.row.shape, path, self.objectives))
 
-    def rates(self, name: str, rank: int, byte_price_s: float, *, of_blocks: bool) -> Rates:
-        """What counts in one objective of a rank at a price of memory for both together.
+    def weights(self, name: Name) -> list[Weights]:
+        """How often seconds of each rank count in its ``share`` or its ``extra``."""
+        return [getattr(objective, name) for objective in self.objectives]
+
+    def counts(self, name: Name) -> bool:
+        """Whether any second counts in an objective."""
+        return bool(self._stages[name].any())
+
+    def counted(self, name: Name, *, of_blocks: bool) -> Floats:
+        """How often seconds of forward and of both parts of backward count, of shape (ranks, 3).
 
         Args:
             of_blocks: for blocks, or for parts of the root.
         """
-        objective = self.objectives[rank]
-        counted = self._counted[name, rank, of_blocks]
-        byte = byte_price_s * self.weights(name, rank).backwards / objective.backwards
-        ends_step = name == "share" and objective.ends_step
-        alone, one_stage = len(self.objectives) == 1, self.stages_per_rank == 1
-        reduces = one_stage or (objective.ends_in_root and not of_blocks)
-        return Rates(
-            forward=counted.forward,
-            backward_input=counted.backward_input,
-            backward_weight=counted.backward_weight,
-            head=float((name == "share") == alone and one_stage),
-            tail=float(ends_step and reduces),
-            optimizer=float(ends_step),
-            byte=byte,
-            kept_byte=byte * self.held(rank, of_blocks=of_blocks),
-        )
+        return self._counted[name, of_blocks]
 
-    def of_ranks(self, name: str, byte_price_s: float, *, of_blocks: bool) -> Sequence[Rates]:
-        """Rates of all ranks."""
-        return [self.rates(name, rank, byte_price_s, of_blocks=of_blocks) for rank in self.ranks]
+    def rates(self, name: Name, rank: int, byte_price_s: float, *, of_blocks: bool) -> Rates:
+        """What counts in one objective of a rank at a price of memory for both together."""
+        return rates_of(self.rows(name, of_blocks=of_blocks).at(byte_price_s)[rank])
 
-    def bytes_of_ranks(self, *, of_blocks: bool) -> Sequence[Rates]:
-        """Rates that count bytes alone."""
-        return [
-            Rates(
-                forward=0.0, backward_input=0.0, backward_weight=0.0, head=0.0, tail=0.0,
-                optimizer=0.0, byte=1.0, kept_byte=self.held(rank, of_blocks=of_blocks),
-            )
-            for rank in self.ranks
-        ]  # fmt: skip
+    def rows(self, name: Name, *, of_blocks: bool) -> RateRows:
+        """What counts in one objective of all ranks."""
+        return self._rows[name, of_blocks]
+
+    def bytes_held(self, *, of_blocks: bool) -> Floats:
+        """Rates of all ranks that count bytes alone."""
+        rows = np.zeros((len(self.ranks), len(RATES)))
+        rows[:, BYTE] = 1.0
+        rows[:, _KEPT_BYTE] = self._held[of_blocks]
+        return rows
 
     def held(self, rank: int, *, of_blocks: bool) -> float:
         """Microbatches whose activations a rank holds, of its blocks or its parts of the root."""
-        return self._held[rank, of_blocks]
+        return float(self._held[of_blocks][rank])
 
     @cached_property
-    def _held(self) -> Mapping[tuple[int, bool], float]:
+    def _held(self) -> tuple[Floats, Floats]:
+        """Of parts of the root, and of blocks."""
+        held = np.array([objective.held for objective in self.objectives], dtype=float)[:, :, None]
+        root, blocks = (
+            self.row.means(held, of_blocks=of_blocks)[:, 0] for of_blocks in (False, True)
+        )
+        return root, blocks
+
+    @cached_property
+    def _stages(self) -> Mapping[Name, Floats]:
+        """What stages count, of shape (ranks, stages of a rank, 3)."""
+        return {name: np.array([each.stages for each in self.weights(name)]) for name in NAMES}
+
+    @cached_property
+    def _counted(self) -> Mapping[tuple[Name, bool], Floats]:
         return {
-            (rank, of_blocks): self.row.mean(rank, objective.held, of_blocks=of_blocks)
-            for rank, objective in enumerate(self.objectives)
-            for of_blocks in (True, False)
+            (name, of_blocks): self.row.means(self._stages[name], of_blocks=of_blocks)
+            for name in NAMES
+            for of_blocks in (False, True)
         }
 
     @cached_property
-    def _counted(self) -> Mapping[tuple[str, int, bool], Counted]:
+    def _rows(self) -> Mapping[tuple[Name, bool], RateRows]:
         return {
-            (name, rank, of_blocks): Counted(
-                *(
-                    self.row.mean(rank, values, of_blocks=of_blocks)
-                    for values in zip(*self.weights(name, rank).stages, strict=True)
-                )
+            (name, of_blocks): RateRows(
+                seconds=self._seconds(name, of_blocks),
+                byte=self.bytes_held(of_blocks=of_blocks) * self._share_of_byte(name)[:, None],
             )
-            for name in ("share", "extra")
-            for rank in self.ranks
-            for of_blocks in (True, False)
+            for name in NAMES
+            for of_blocks in (False, True)
         }
+
+    def _seconds(self, name: Name, of_blocks: bool) -> Floats:
+        rows, one_stage = np.zeros((len(self.ranks), len(RATES))), self.stages_per_rank == 1
+        rows[:, :3] = self._counted[name, of_blocks]
+        if name == "share":
+            ends = np.array([objective.ends_step for objective in self.objectives])
+            in_root = np.array([objective.ends_in_root for objective in self.objectives])
+            rows[:, RATES.index("tail")] = ends & (one_stage | (in_root & (not of_blocks)))
+            rows[:, RATES.index("optimizer")] = ends
+        is_alone = len(self.ranks) == 1
+        rows[:, RATES.index("head")] = (name == "share") == is_alone and one_stage
+        return rows
+
+    def _share_of_byte(self, name: Name) -> Floats:
+        """How much of the price of memory goes to an objective: in proportion to backwards."""
+        both = np.array([objective.backwards for objective in self.objectives])
+        return self._stages[name][:, :, 1].mean(axis=1) / both
+
+
+def rates_of(row: Floats) -> Rates:
+    """A row as rates."""
+    return Rates(**dict(zip(RATES, row.tolist(), strict=True)))

@@ -20,8 +20,8 @@ from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
 from autoplan.search.pipeline.model import Model
-from autoplan.search.pipeline.objectives import RankObjective, Row, along
-from autoplan.search.pipeline.partition import Partition, partition
+from autoplan.search.pipeline.objectives import RankObjective, Row
+from autoplan.search.pipeline.path_bounds import PathBounds
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
@@ -94,7 +94,7 @@ class ConfigSearch:
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         self._pricer = ItemPricer(costs=self._costs)
         self._bounds = self._bounds_of(counted)
-        self._along: Bounds | None = None
+        self._along: PathBounds | None = None
         self._followed: Found | None = None
 
     @property
@@ -186,19 +186,14 @@ class ConfigSearch:
     def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
         self._tried += prices
-        for price_s in prices:
-            self._bounds.add(price_s, self._pricer)
-        found = self._best_cut(self._bounds)
+        self._bounds.add(prices, self._pricer)
+        found = self._bounds.cuts()
         if found is None:
             self._bound_s = math.inf
             return None
         self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
         self._follow_path()
         return found.cuts
-
-    def _best_cut(self, bounds: Bounds) -> Partition | None:
-        tables = bounds.tables()
-        return partition(tables.share, tables.extra, shortest=self._config.stages_per_rank)
 
     def _follow_path(self) -> None:
         """Raises the bound by the critical path of the best plan, in a pipeline: other plans are
@@ -210,15 +205,11 @@ class ConfigSearch:
             value = self._best.value
             tails_s = [each.tail_s for each in value.seconds]
             path = critical_path(self._config.shape, value.sent, tails_s)
-            known = self._bounds.rates.objectives
-            self._along = self._bounds_of(along(self._config.shape, path, known))
-            for price_s in self._tried:
-                self._along.add(price_s, self._pricer)
+            self._along = PathBounds(self._bounds, path)
+            self._along.add(self._tried, self._pricer)
         else:
-            self._along.add(self._tried[-1], self._pricer)
-        found = self._best_cut(self._along)
-        if found is not None:
-            self._bound_s = max(self._bound_s, found.value + self._along.head_s)
+            self._along.add(self._tried[-1:], self._pricer)
+        self._bound_s = max(self._bound_s, self._along.bound_s(self._best.step_s))
 
     def _filler(self, boundary: Boundary) -> Filler:
         model = Model(

@@ -1,0 +1,32 @@
+"""Lower bounds by one path through the schedule, say the critical one of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoplan.search.pipeline.bound_rows import PricedRows
+from autoplan.search.pipeline.bounds import Bounds
+from autoplan.search.pipeline.item_prices import ItemPricer
+from cost_models.critical_path import CriticalPath
+
+
+class PathBounds:
+    """Bounds by one path alone, over the ranges that other bounds leave open."""
+
+    def __init__(self, bounds: Bounds, path: CriticalPath) -> None:
+        self._bounds = bounds
+        self._rows = bounds.rows.along(path)
+        self._tried: list[PricedRows] = []
+
+    def add(self, prices: Sequence[float], pricer: ItemPricer) -> None:
+        """Raises the bounds by prices of memory."""
+        self._tried += self._rows.of(prices, pricer)
+
+    def bound_s(self, below_s: float) -> float:
+        """What no plan of the configuration is faster than, or ``below_s`` if that is less."""
+        tables, kept = self._bounds.open_to(below_s)
+        share = np.max([tables.over(rows.share) for rows in self._tried], axis=0)
+        found = tables.banded(share, np.zeros_like(share), kept).least_share()
+        return min(below_s, found.share + self._bounds.head_s) if found else below_s
