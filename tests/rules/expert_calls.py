@@ -15,14 +15,6 @@ def topk(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*shape), count, dim, draw.of(True, False))
 
 
-def scatter(draw: Draw, target: str) -> Example:
-    shape = draw.shape(1, 4)
-    dim = draw.dim(shape)
-    index = [draw.of(size, size, 1) for size in shape]
-    index[dim] = draw.size()
-    return draw.call(target, draw.floats(*shape), dim, draw.integers(shape[dim], *index), 2.5)
-
-
 def experts(draw: Draw, target: str) -> Example:
     """Some experts have no token: the first ``used`` are routed to."""
     tokens, hidden, inner, count = draw.size(), draw.size(), draw.of(1, 3), 2 * draw.ranks
@@ -43,6 +35,5 @@ def experts(draw: Draw, target: str) -> Example:
 
 CALLS = {
     "aten.topk.default": topk,
-    "aten.scatter.value": scatter,
     "autoplan.experts.default": experts,
 }

@@ -1,4 +1,4 @@
-"""Examples of operators that combine elements: products, norms, attention, lookups, losses."""
+"""Examples of operators that combine elements: products, norms, attention, losses."""
 
 from __future__ import annotations
 
@@ -78,48 +78,6 @@ def attention(draw: Draw, target: str) -> Example:
         return draw.call(target, q, k, v, None, 0.0, draw.of(True, False), **kwargs)
     given = draw.of(draw.floats(*mask), draw.bools(*mask) | torch.eye(s, dtype=torch.bool)[-1])
     return draw.call(target, q, k, v, given, 0.0, False, **kwargs)
-
-
-def embedding(draw: Draw, target: str) -> Example:
-    rows, ids = 2 * draw.ranks, draw.shape(0, 3)
-    padding, by_frequency = draw.of((-1, False), (0, False), (-1, True))
-    table, index = draw.floats(rows, draw.size()), draw.integers(rows, *ids)
-    return draw.call(target, table, index, padding, by_frequency)
-
-
-def one_hot(draw: Draw, target: str) -> Example:
-    return draw.call(target, draw.integers(5, *draw.shape(0, 3)), 5)
-
-
-def gather(draw: Draw, target: str) -> Example:
-    shape = draw.shape(1, 4)
-    dim = draw.dim(shape)
-    index = list(shape)
-    index[dim] = draw.size()
-    other = draw.of(*range(len(shape)))
-    if other != dim % len(shape):
-        index[other] = draw.of(index[other], 1)
-    return draw.call(target, draw.floats(*shape), dim, draw.integers(shape[dim], *index))
-
-
-def index_select(draw: Draw, target: str) -> Example:
-    shape = draw.shape(1, 4)
-    dim = draw.dim(shape)
-    return draw.call(target, draw.floats(*shape), dim, draw.integers(shape[dim], draw.size()))
-
-
-def index(draw: Draw, target: str) -> Example:
-    shape = draw.shape(1, 4)
-    rows = draw.dim(shape) % len(shape)
-    picked = draw.of(
-        draw.integers(shape[rows], draw.size()),
-        draw.integers(shape[rows], draw.size(), 2),
-        draw.bools(shape[rows]),
-    )
-    indices = [None] * rows + [picked]
-    if draw.of(False, False, True):
-        indices += [draw.integers(size, 1) for size in shape[rows + 1 : rows + 2]]
-    return draw.call(target, draw.floats(*shape), indices)
 
 
 def reduce_all(draw: Draw, target: str) -> Example:
@@ -230,13 +188,8 @@ CALLS = {
     "aten.mm.default": mm,
     "aten.bmm.default": bmm,
     "aten.einsum.default": einsum,
-    "aten.one_hot.default": one_hot,
     **_all(norm, "layer_norm.default rms_norm.default"),
     "aten.scaled_dot_product_attention.default": attention,
-    "aten.embedding.default": embedding,
-    "aten.gather.default": gather,
-    "aten.index.Tensor": index,
-    "aten.index_select.default": index_select,
     **_all(
         reduce_all,
         "sum.default mean.default max.default min.default any.default all.default",

@@ -8,7 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoplan.sharding.rules.registry import RULES
-from tests.rules import dim_calls, elementwise_calls, expert_calls, image_calls, sum_calls
+from tests.rules import (
+    dim_calls,
+    elementwise_calls,
+    expert_calls,
+    image_calls,
+    lookup_calls,
+    sum_calls,
+)
 from tests.rules.draw import Draw
 from tests.rules.oracle import Example, check_all_strategies
 
@@ -17,6 +24,7 @@ CALLS = {
     **elementwise_calls.CALLS,
     **expert_calls.CALLS,
     **image_calls.CALLS,
+    **lookup_calls.CALLS,
     **sum_calls.CALLS,
 }
 DEMANDING = set(CALLS) - set(elementwise_calls.CALLS)

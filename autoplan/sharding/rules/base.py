@@ -62,11 +62,23 @@ def sizes(shape: Shape) -> dict[str, int]:
 
 def broadcast(operand: Shape, result: Shape) -> Dims:
     """Letters of an operand that is broadcast to ``result``, whose letters are ``letters``."""
-    offset = len(result) - len(operand)
+    return aligned(tuple((f"d{dim}",) for dim in range(len(result))), result, operand)
+
+
+def aligned(dims: Dims, result: Shape, operand: Shape) -> Dims:
+    """Letters of an operand that is broadcast to ``result``, whose letters are ``dims``."""
+    first = len(result) - len(operand)
     return tuple(
-        (f"d{dim + offset}",) if size != 1 and size == result[dim + offset] else ()
+        dims[first + dim] if size != 1 and size == result[first + dim] else ()
         for dim, size in enumerate(operand)
     )
+
+
+def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    """The shape that tensors of these shapes are broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((n for n in column if n != 1), 1) for column in zip(*padded, strict=True))
 
 
 def names(dims: Sequence[int]) -> frozenset[str]:

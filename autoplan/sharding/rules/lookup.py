@@ -1,4 +1,4 @@
-"""Reading rows of a table by index, and writing them.
+"""Reading rows of a table by index.
 
 Splitting the rows of an embedding needs a stand-in: a rank answers for the rows that it has and
 gives zero for the others, so that the sum over the ranks is the lookup.
@@ -6,10 +6,17 @@ gives zero for the others, so that the sum over the ranks is the lookup.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
-from autoplan.sharding.equation import Equation, LocalOp
-from autoplan.sharding.rules.base import Call, letters, names, sizes
+from autoplan.sharding.equation import Dims, Equation, LocalOp, Shape
+from autoplan.sharding.rules.base import (
+    Call,
+    aligned,
+    broadcast_shape,
+    letters,
+    names,
+    sizes,
+)
 
 _NUMBERS = ("int64", "int32")
 
@@ -30,9 +37,9 @@ def _embedding(call: Call) -> Equation:
     )
 
 
-def _gather(call: Call) -> Equation:
+def gather(call: Call) -> Equation:
     """Only dims that the index runs over in full are loops of table and index alike."""
-    table, index = call.shapes
+    table, index = call.shapes[:2]
     at = call.dim(1)
     shared = [dim for dim in range(len(table)) if dim != at and table[dim] == index[dim]]
     rows = tuple((f"d{dim}",) if dim in shared else (f"t{dim}",) for dim in range(len(table)))
@@ -50,40 +57,49 @@ def _gather(call: Call) -> Equation:
     )
 
 
-def _scatter(call: Call) -> Equation:
-    """One number is written where a gather would read."""
-    made = _gather(call)
-    return replace(made, outputs=made.inputs[:1], linear=())
-
-
 def _index_select(call: Call) -> Equation:
     return _selected(call, call.dim(1))
 
 
 def _selected(call: Call, at: int) -> Equation:
-    """The rows of dim ``at`` that the second operand, of any dims, numbers."""
+    """The rows of dim ``at`` that the second operand numbers."""
     table, index = call.shapes
-    rows = letters(table)
-    picks = tuple((f"i{dim}",) if size != 1 else () for dim, size in enumerate(index))
-    return Equation(
-        inputs=((*rows[:at], ("v",), *rows[at + 1 :]), picks),
-        outputs=((*rows[:at], *picks, *rows[at + 1 :]),),
-        sizes={
-            **sizes(table),
-            "v": table[at],
-            **{f"i{dim}": size for dim, size in enumerate(index)},
-        },
-        whole=frozenset({"v"}),
-        linear=(frozenset({0}),),
-    )
+    return indexed(table, [at], (index,))
 
 
 def _index(call: Call) -> Equation | None:
-    """One tensor of numbers, along one dim; with several, or a mask, all ranks do the whole."""
-    if len(call.inputs) != 2 or call.inputs[1].dtype not in _NUMBERS:
+    """A mask makes sizes that depend on the data, so such a call runs whole."""
+    if any(index.dtype not in _NUMBERS for index in call.inputs[1:]):
         return None
-    at = next(dim for dim, index in enumerate(call.argument(1, "indices")) if index is not None)
-    return _selected(call, at)
+    named = [dim for dim, index in enumerate(call.argument(1, "indices")) if index is not None]
+    return indexed(call.shapes[0], named, call.shapes[1:])
+
+
+def indexed(table: Shape, named: Sequence[int], indices: Sequence[Shape]) -> Equation:
+    """The equation of reading a table at indices for its dims ``named``.
+
+    These stay whole; all others, and the indices' own dims, are loops. In the result the indices'
+    dims come where the named ones were if those are neighbours, else first.
+    """
+    at = named[0] if named[-1] - named[0] < len(named) else 0
+    picked = broadcast_shape(indices)
+    held = letters(table)
+    kept = tuple(letter for dim, letter in enumerate(held) if dim not in named)
+    picks: Dims = tuple((f"i{n}",) if size != 1 else () for n, size in enumerate(picked))
+    return Equation(
+        inputs=(
+            tuple((f"v{dim}",) if dim in named else letter for dim, letter in enumerate(held)),
+            *(aligned(picks, picked, shape) for shape in indices),
+        ),
+        outputs=((*kept[:at], *picks, *kept[at:]),),
+        sizes={
+            **sizes(table),
+            **{f"v{dim}": table[dim] for dim in named},
+            **{f"i{n}": size for n, size in enumerate(picked)},
+        },
+        whole=frozenset(f"v{dim}" for dim in named),
+        linear=(frozenset({0}),),
+    )
 
 
 def _one_hot(call: Call) -> Equation:
@@ -99,8 +115,7 @@ def _one_hot(call: Call) -> Equation:
 RULES = {
     "aten.embedding.default": _embedding,
     "aten.one_hot.default": _one_hot,
-    "aten.gather.default": _gather,
+    "aten.gather.default": gather,
     "aten.index.Tensor": _index,
     "aten.index_select.default": _index_select,
-    "aten.scatter.value": _scatter,
 }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoplan.sharding.equation import Dims, Equation, LocalOp, Shape
-from autoplan.sharding.rules.base import Call, Rule, broadcast, letters, sizes
+from autoplan.sharding.equation import Dims, Equation, LocalOp
+from autoplan.sharding.rules.base import Call, Rule, broadcast, broadcast_shape, letters, sizes
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -50,7 +50,7 @@ def _elementwise(index: int = 2) -> Rule:
         reduction = _reduction(call, index)
         if reduction == _MEAN:
             return None
-        result = _broadcast_shape(call.shapes)
+        result = broadcast_shape(call.shapes)
         return Equation(
             inputs=tuple(broadcast(shape, result) for shape in call.shapes),
             outputs=(letters(result) if reduction == _NONE else (),),
@@ -58,12 +58,6 @@ def _elementwise(index: int = 2) -> Rule:
         )
 
     return rule
-
-
-def _broadcast_shape(shapes: tuple[Shape, ...]) -> Shape:
-    rank = max(len(shape) for shape in shapes)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(max(column) for column in zip(*padded, strict=True))
 
 
 RULES = {

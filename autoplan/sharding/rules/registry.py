@@ -16,8 +16,10 @@ from autoplan.sharding.rules import (
     norm,
     pieces,
     pointwise,
+    recurrent,
     reduction,
     view,
+    writing,
 )
 from autoplan.sharding.rules.base import Call, Rule
 from autoplan.trace.graph import OpGraph, OpNode
@@ -34,8 +36,10 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
         **norm.RULES,
         **pieces.RULES,
         **pointwise.RULES,
+        **recurrent.RULES,
         **reduction.RULES,
         **view.RULES,
+        **writing.RULES,
     }
 )
 
