@@ -32,6 +32,45 @@ class DroppingMLP(nn.Module):
         return F.mse_loss(F.dropout(self.out(x), 0.5, self.training), y)
 
 
+class DroppingLayer(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.heads, self.drop = heads, nn.Dropout(0.1)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm_1(x)
+        query, key, value = (
+            part(y).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q, self.k, self.v)
+        )
+        rate = self.drop.p if self.training else 0.0
+        y = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
+        x = x + self.drop(self.o(y.transpose(1, 2).flatten(2)))
+        return x + self.drop(self.down(F.gelu(self.up(self.norm_2(x)))))
+
+
+class DroppingGPT(nn.Module):
+    """A causal language model whose loss is computed in its own precision."""
+
+    def __init__(self, layers: int = 2, width: int = 16, vocab: int = 32) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(8, width)
+        self.layers = nn.ModuleList(DroppingLayer(width, 8) for _ in range(layers))
+        self.drop, self.norm = nn.Dropout(0.1), nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocab, bias=False)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        x = self.drop(self.tokens(ids) + self.positions(positions))
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
 def dropping_gpt2() -> nn.Module:
     config = GPT2Config(
         vocab_size=32, n_positions=8, n_embd=16, n_layer=2, n_head=8,
@@ -49,7 +88,7 @@ def dropping_bert() -> nn.Module:
     return BertForMaskedLM(config)
 
 
-MODELS = {"mlp": DroppingMLP, "gpt2": dropping_gpt2, "bert": dropping_bert}
+MODELS = {"mlp": DroppingMLP, "gpt": DroppingGPT, "gpt2": dropping_gpt2, "bert": dropping_bert}
 
 
 def batch_of(name: str, rows: int) -> dict[str, Tensor]:
@@ -59,7 +98,8 @@ def batch_of(name: str, rows: int) -> dict[str, Tensor]:
             "x": torch.randn(rows, 16, dtype=float64), "y": torch.randn(rows, 8, dtype=float64)
         }  # fmt: skip
     batch = language_batch(rows)
-    batch["input_ids"] = batch.pop("ids")
+    if name != "gpt":
+        batch["input_ids"] = batch.pop("ids")
     return batch
 
 

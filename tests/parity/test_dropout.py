@@ -16,7 +16,7 @@ from tests.parity.dropping import MODELS, dropping
 from tests.parity.models import initialise
 from tests.parity.simulate import assert_same, one_device, sharded
 from tests.parity.stages import stages_at
-from tests.parity.test_recipes import GPT2
+from tests.parity.test_recipes import GPT2, MEGATRON, VOCABULARY
 
 BERT = {
     **{f"{name}.{part}": 0 for name in ("query", "key", "value") for part in ("weight", "bias")},
@@ -24,12 +24,13 @@ BERT = {
     "attention.output.dense.weight": 1, "output.dense.weight": 1, "word_embeddings.weight": 0,
 }  # fmt: skip
 WEIGHTS = {
+    "gpt": {**MEGATRON, **VOCABULARY},
     "gpt2": GPT2,
     "bert": BERT,
     "mlp": {f"{layer}.0.{part}": 0 for layer in (0, 2) for part in ("weight", "bias")}
     | {f"{layer}.0.weight": 1 for layer in (1, 3)},
 }
-DROPOUTS = {"gpt2": 1 + 3 * 2, "bert": 1 + 3 * 2, "mlp": 3 + 4}
+DROPOUTS = {"gpt": 1 + 3 * 2, "gpt2": 1 + 3 * 2, "bert": 1 + 3 * 2, "mlp": 3 + 4}
 
 
 @pytest.mark.parametrize("name", MODELS)
