@@ -255,7 +255,7 @@ def test_an_embedding_has_gradients_of_parameters_alone():
 class Dropping(nn.Module):
     def __init__(self):
         super().__init__()
-        self.linear = nn.Linear(16, 16384)
+        self.linear = nn.Linear(16, 4096)
 
     def forward(self, x):
         return F.dropout(self.linear(x), 0.1).sum()
@@ -276,20 +276,20 @@ class Streamed(TorchDispatchMode):
 
 
 def test_dropout_streams_what_its_mask_is_made_of():
-    graph = capture(Dropping(), (torch.randn(2, 16),)).at_batch(256)
+    graph = capture(Dropping(), (torch.randn(2, 16),)).at_batch(1024)
     (node,) = (n for n in graph.of_kind("call") if n.target == "aten.dropout.default")
     read = [graph.meta(ref) for ref in node.operands]
     for strategy in GraphRules(graph).strategies(node, AXIS):
         if strategy.outputs[0] == Shard(0):
             continue
         given = {"shard": (1, 1)} if strategy.splits_work else {}
-        x = torch.randn(256, 16384 // (RANKS if strategy.splits_work else 1))
+        x = torch.randn(1024, 4096 // (RANKS if strategy.splits_work else 1))
         axis, draws = AxisGroup("tp", RANKS, 1, ""), Draws(seed=1, step=0, piece=0, pieces=2)
         with Streamed() as seen:
             invariant_dropout(x, 0.1, draws=draws, number=0, axis=axis, batch=(0, 1), **given)
         found = kernels_of(node, read, 2 * x.nbytes, strategy, RANKS)
         (forward,), (backward,) = found.forward, found.backward
-        assert forward.bytes == pytest.approx(seen.bytes, rel=0.02)
+        assert forward.bytes == pytest.approx(seen.bytes, rel=0.03)
         assert forward.kernels == pytest.approx(seen.kernels, abs=4)
         assert backward.bytes == 2 * x.nbytes + x.numel()
         assert found.inner_bytes == 8 * x.numel()
