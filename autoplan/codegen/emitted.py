@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autoplan.codegen.messages import StageMessages
 from autoplan.codegen.program import Boundary
 from autoplan.sharding.placement import Placement
 from autoplan.trace.graph import TensorMeta
@@ -58,6 +59,7 @@ class EmittedStage:
         draws_before: number of the first dropout of each of its block instances that has one.
         takes_draws: whether ``forward`` takes ``draws`` (``runtime.random.Draws``, or None in
             evaluation), since the stage has a dropout.
+        messages: what a microbatch sends over ``tp``.
     """
 
     root_class: str
@@ -71,6 +73,7 @@ class EmittedStage:
     sends: tuple[Boundary, ...] = ()
     draws_before: Mapping[str, int] = field(default_factory=dict)
     takes_draws: bool = False
+    messages: StageMessages = field(default_factory=StageMessages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.codegen.header import header
 from autoplan.codegen.lower import lower
+from autoplan.codegen.messages import StageMessages, stage_messages
 from autoplan.codegen.program import DRAWS, Program
 from autoplan.codegen.units import unit_paths
 from autoplan.codegen.verify import verify
@@ -106,6 +107,7 @@ def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
                 if path in stage.blocks
             },
             takes_draws=DRAWS in stage.forward.inputs,
+            messages=stage_messages(program, index) if choices.tp > 1 else StageMessages(),
         )
         for index, stage in enumerate(program.stages)
     )

@@ -11,6 +11,7 @@ from torch import nn
 
 from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.codegen import Emitted, emit_program
+from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
@@ -21,6 +22,7 @@ from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
 from autoplan.runtime.pipeline import Pipeline, shape_of
 from autoplan.runtime.random import RandomState, agreed_seed
+from autoplan.runtime.scripts import world_of_plan
 from autoplan.runtime.stages import (
     LocalStage,
     build_stages,
@@ -67,6 +69,7 @@ def parallelize(
     mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)
     emitted = emit_program(graph, plan)
+    check_orders(world_of_plan(emitted, plan))
     _check_precision(emitted, compute_dtype, plan)
     source = WeightSource(model, emitted, mesh, compute_dtype)
     buffers = {name: source.buffer(name) for name in emitted.buffers}

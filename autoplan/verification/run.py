@@ -16,11 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from autoplan import errors
+from autoplan.codegen import emit_program
+from autoplan.codegen.orders import check_orders
+from autoplan.codegen.runnable import obstacle
 from autoplan.errors import AutoplanError, PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.comparison import loss_on
 from autoplan.runtime.modes import lowest_dtype
 from autoplan.runtime.parallelize import parallelize
+from autoplan.runtime.scripts import world_of_plan
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import BatchDims
@@ -69,7 +73,11 @@ def verify_plan(
         PlanError: a model that cannot be run here.
         UnsupportedModelError: a program that cannot run on these ranks.
     """
+    reason = obstacle(graph, plan)
+    if reason is not None:
+        raise PlanError(reason)
     degrees = small_degrees(plan, ranks)
+    orders = check_orders(world_of_plan(emit_program(graph, plan), plan))
     small, cuts = small_case(case, graph, plan, degrees)
     tell(0.2, "tracing what is run")
     planned = PRECISIONS[plan.job.precision]
@@ -84,7 +92,7 @@ def verify_plan(
     )
     tell(0.4, f"running {degrees.world_size} ranks")
     verdict = _outcome(trial, degrees.world_size)
-    return replace(verdict, cuts=(*cuts, *words(plan, degrees)))
+    return replace(verdict, cuts=(*cuts, *words(plan, degrees)), orders=orders)
 
 
 def _traced(
