@@ -18,6 +18,7 @@ Shape = tuple[int, ...]
 _STRICT_VIEWS = {
     "aten.view.default": "aten.reshape.default",
     "aten._unsafe_view.default": "aten.reshape.default",
+    "aten.view_as.default": "aten.reshape_as.default",
 }
 
 _GROUPS = ("groups", "num_groups")

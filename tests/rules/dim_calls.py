@@ -25,6 +25,16 @@ def view(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*shape), list(_other_shape(draw, shape)))
 
 
+def view_as(draw: Draw, target: str) -> Example:
+    shape = draw.shape(1, 4)
+    return draw.call(target, draw.floats(*shape), draw.floats(*_other_shape(draw, shape)))
+
+
+def expand_as(draw: Draw, target: str) -> Example:
+    shape = draw.shape(0, 4)
+    return draw.call(target, draw.floats(*draw.broadcast(shape)), draw.floats(*shape))
+
+
 def flatten(draw: Draw, target: str) -> Example:
     shape = draw.shape(1, 4)
     start = draw.of(*range(len(shape)))
@@ -194,6 +204,11 @@ def arange(draw: Draw, target: str) -> Example:
     return draw.call(target, *args)
 
 
+def counted(draw: Draw, target: str) -> Example:
+    args = {"linspace": (0, 1, 4), "eye": (4,)}.get(target.split(".")[1], (4, 4, -1))
+    return draw.call(target, *args)
+
+
 def scalar_tensor(draw: Draw, target: str) -> Example:
     return draw.call(target, 2.5, dtype=torch.float64)
 
@@ -204,6 +219,9 @@ CALLS = {
     "aten._unsafe_view.default": view,
     "aten.flatten.using_ints": flatten,
     "aten.unflatten.int": unflatten,
+    "aten.view_as.default": view_as,
+    "aten.reshape_as.default": view_as,
+    "aten.expand_as.default": expand_as,
     "aten.broadcast_to.default": expand,
     "aten.unsqueeze.default": unsqueeze,
     "aten.squeeze.default": squeeze,
@@ -243,4 +261,8 @@ CALLS = {
     "aten.arange.default": arange,
     "aten.arange.start": arange,
     "aten.arange.start_step": arange,
+    "aten.linspace.default": counted,
+    "aten.eye.default": counted,
+    "aten.tril_indices.default": counted,
+    "aten.triu_indices.default": counted,
 }

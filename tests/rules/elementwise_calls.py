@@ -59,6 +59,26 @@ def unary_bools(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.bools(*draw.shape()))
 
 
+def unary_small(draw: Draw, target: str) -> Example:
+    x = (torch.rand(draw.shape(), dtype=torch.float64) - 0.5).requires_grad_()
+    return draw.call(target, x)
+
+
+def ternary(draw: Draw, target: str) -> Example:
+    shape = draw.shape()
+    others = [draw.positive(*draw.broadcast(shape)) for _ in range(2)]
+    return draw.call(target, draw.floats(*shape), *others)
+
+
+def lerp(draw: Draw, target: str) -> Example:
+    shape = draw.shape()
+    return draw.call(target, draw.floats(*shape), draw.floats(*draw.broadcast(shape)), 0.3)
+
+
+def threshold(draw: Draw, target: str) -> Example:
+    return draw.call(target, draw.floats(*draw.shape()), 0.1, -2.0)
+
+
 def clamp(draw: Draw, target: str) -> Example:
     x = draw.floats(*draw.shape())
     return draw.of(draw.call(target, x, -0.5, 0.5), draw.call(target, x, max=0.2))
@@ -126,22 +146,32 @@ CALLS = {
         isinf.default isnan.default leaky_relu.default log_sigmoid.default mish.default
         neg.default ones_like.default relu.default relu6.default round.default
         sigmoid.default sign.default silu.default sin.default softplus.default
-        square.default tanh.default zeros_like.default""",
+        square.default tanh.default zeros_like.default
+        atan.default asinh.default celu.default cosh.default erfc.default exp2.default
+        frac.default hardshrink.default isfinite.default nan_to_num.default selu.default
+        sgn.default sinh.default softshrink.default trunc.default""",
     ),
     **_all(
-        unary_positive, "log.default log1p.default reciprocal.default rsqrt.default sqrt.default"
+        unary_positive,
+        """log.default log10.default log1p.default log2.default reciprocal.default rsqrt.default
+        sqrt.default tan.default""",
     ),
+    **_all(unary_small, "acos.default asin.default"),
+    **_all(ternary, "addcmul.default addcdiv.default lerp.Tensor"),
+    "aten.lerp.Scalar": lerp,
+    "aten.threshold.default": threshold,
     **_all(unary_bools, "bitwise_not.default logical_not.default"),
     **_all(binary_or_scalar, "add.Tensor sub.Tensor mul.Tensor div.Tensor"),
     **_all(
         binary,
         """eq.Tensor ge.Tensor gt.Tensor le.Tensor lt.Tensor max.other maximum.default
-        min.other minimum.default ne.Tensor rsub.Tensor""",
+        min.other minimum.default ne.Tensor rsub.Tensor atan2.default copysign.Tensor fmod.Tensor
+        hypot.default logaddexp.default remainder.Tensor""",
     ),
     **_all(
         binary_bools,
         """__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and.default
-        logical_or.default""",
+        logical_or.default bitwise_xor.Tensor logical_xor.default""",
     ),
     **_all(
         scalar,

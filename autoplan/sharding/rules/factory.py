@@ -34,4 +34,8 @@ RULES = {
     "aten.arange.default": _whole,
     "aten.arange.start": _whole,
     "aten.arange.start_step": _whole,
+    "aten.linspace.default": _whole,
+    "aten.eye.default": _whole,
+    "aten.tril_indices.default": _whole,
+    "aten.triu_indices.default": _whole,
 }

@@ -71,20 +71,26 @@ def _type_as(call: Call) -> Equation:
 
 
 _NONLINEAR = """
-    __and__.Tensor __or__.Tensor abs.default add.Scalar bitwise_and.Tensor bitwise_not.default
-    bitwise_or.Tensor ceil.default clamp.Tensor clamp.default clamp_max.default
-    clamp_min.default cos.default div.Tensor_mode dropout.default elu.default eq.Scalar
-    eq.Tensor erf.default exp.default expm1.default floor.default floor_divide.default
-    full_like.default ge.Scalar ge.Tensor gelu.default gt.Scalar gt.Tensor hardsigmoid.default
-    hardswish.default hardtanh.default isinf.default isnan.default le.Scalar le.Tensor
-    leaky_relu.default log.default log1p.default log_sigmoid.default logical_and.default
-    logical_not.default logical_or.default lt.Scalar lt.Tensor masked_fill.Scalar
+    __and__.Tensor __or__.Tensor abs.default acos.default add.Scalar addcdiv.default
+    addcmul.default asin.default asinh.default atan.default atan2.default bitwise_and.Tensor
+    bitwise_not.default bitwise_or.Tensor bitwise_xor.Tensor ceil.default celu.default
+    clamp.Tensor clamp.default clamp_max.default clamp_min.default copysign.Tensor cos.default
+    cosh.default div.Tensor_mode dropout.default elu.default eq.Scalar eq.Tensor erf.default
+    erfc.default exp.default exp2.default expm1.default floor.default floor_divide.default
+    fmod.Tensor frac.default full_like.default ge.Scalar ge.Tensor gelu.default gt.Scalar
+    gt.Tensor hardshrink.default hardsigmoid.default hardswish.default hardtanh.default
+    hypot.default isfinite.default isinf.default isnan.default le.Scalar le.Tensor
+    leaky_relu.default lerp.Scalar lerp.Tensor log.default log10.default log1p.default
+    log2.default log_sigmoid.default logaddexp.default logical_and.default logical_not.default
+    logical_or.default logical_xor.default lt.Scalar lt.Tensor masked_fill.Scalar
     masked_fill.Tensor max.other maximum.default min.other minimum.default mish.default
-    ne.Scalar ne.Tensor ones_like.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
-    reciprocal.default relu.default relu6.default remainder.Scalar round.default rsqrt.default
-    rsub.Scalar rsub.Tensor sigmoid.default sign.default silu.default sin.default
-    softplus.default sqrt.default square.default sub.Scalar tanh.default where.ScalarOther
-    where.ScalarSelf where.self zeros_like.default
+    nan_to_num.default ne.Scalar ne.Tensor ones_like.default pow.Scalar pow.Tensor_Scalar
+    pow.Tensor_Tensor reciprocal.default relu.default relu6.default remainder.Scalar
+    remainder.Tensor round.default rsqrt.default rsub.Scalar rsub.Tensor selu.default
+    sgn.default sigmoid.default sign.default silu.default sin.default sinh.default
+    softplus.default softshrink.default sqrt.default square.default sub.Scalar tan.default
+    tanh.default threshold.default trunc.default where.ScalarOther where.ScalarSelf where.self
+    zeros_like.default
 """
 _LINEAR = "alias.default clone.default contiguous.default detach.default neg.default"
 _CASTS = "to.dtype to.dtype_layout to.device _to_copy.default"

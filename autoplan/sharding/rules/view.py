@@ -69,6 +69,22 @@ def _expand(call: Call) -> Equation:
     )
 
 
+def _expand_as(call: Call) -> Equation:
+    """The other operand lends its shape, so it is split as the result is."""
+    result = call.outputs[0].shape
+    return Equation(
+        inputs=(broadcast(call.shapes[0], result), letters(result)),
+        outputs=(letters(result),),
+        sizes=sizes(result),
+        linear=_LINEAR,
+    )
+
+
+def _view_as(call: Call) -> Equation | None:
+    made = _view(call)
+    return made and replace(made, inputs=(*made.inputs, *made.outputs))
+
+
 def _broadcast_tensors(call: Call) -> Equation:
     result = call.outputs[0].shape
     return Equation(
@@ -132,6 +148,8 @@ RULES = {
     "aten.view.default": _view,
     "aten.reshape.default": _view,
     "aten._unsafe_view.default": _view,
+    "aten.view_as.default": _view_as,
+    "aten.reshape_as.default": _view_as,
     "aten.flatten.using_ints": _view,
     "aten.unflatten.int": _view,
     "aten.unsqueeze.default": _view,
@@ -144,6 +162,7 @@ RULES = {
     "aten.numpy_T.default": _reverse,
     "aten.mT.default": _matrix_transpose,
     "aten.expand.default": _expand,
+    "aten.expand_as.default": _expand_as,
     "aten.broadcast_to.default": _expand,
     "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.repeat.default": _repeat,
