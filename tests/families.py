@@ -14,13 +14,15 @@ from autoplan.zoo.preset import Preset
 from autoplan.zoo.presets import PRESETS
 from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.subject import ModelUnderPlan
+from autoplan.zoo.written import written
+from autoplan.zoo.written.build import RECOMMENDERS
 from tests.parity.models import initialise
 
 LENGTH = 8
 VOCAB = 32
 DEPTHS = (
     "n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers",
-    "decoder_layers",
+    "decoder_layers", "layers",
 )  # fmt: skip
 
 DENSE = "first_k_dense_replace"
@@ -82,6 +84,18 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "whisper-small": _WHISPER,
     "convnext-tiny": _CONVNEXT,
     "swin-tiny": _SWIN,
+    "lstm-66m": {"width": 16, "positions": LENGTH},
+    "pangu-200b": {"width": 32, "heads": 8, "positions": LENGTH},
+    "dlrm-24b": {"dense": 5, "rows": (32, 40, 48), "width": 8, "bottom": (16,), "top": (32, 8)},
+    "mmoe": {
+        "features": 4,
+        "rows": 32,
+        "width": 8,
+        "experts": 8,
+        "hidden": 16,
+        "outputs": 8,
+        "tower": 8,
+    },
 }
 
 
@@ -94,9 +108,12 @@ def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> 
     if STAGES in given:
         each = next(v for k, v in {**given, **fields}.items() if k != STAGES and type(v) is list)
         depths = {STAGES: [layers] * len(each)}
-    assert depths, f"no depth among {sorted(given)}"
+    assert depths or preset.model_type in RECOMMENDERS, f"no depth among {sorted(given)}"
     length = None if preset.seq_len is None else seq_len
-    return pretrained(preset.model_type, {**given, **depths, **fields}, length, origin="a test")
+    fields = {**given, **depths, **fields}
+    return written(preset.model_type, fields, length, origin="a test") or pretrained(
+        preset.model_type, fields, length, origin="a test"
+    )
 
 
 def tiny(name: str, layers: int = 2, **fields: Any) -> ModelUnderPlan:
@@ -113,6 +130,8 @@ def real(name: str, layers: int = 2, **fields: Any) -> nn.Module:
     Experts run one after another: the one implementation of transformers that takes float64.
     """
     subject = tiny(name, layers, **fields)
+    if not hasattr(subject.model, "config"):
+        return initialise(subject.model.to_empty(device="cpu"), torch.float64)
     subject.model.config._experts_implementation = "eager"
     return initialise(type(subject.model)(subject.model.config).train(), torch.float64)
 

@@ -9,12 +9,14 @@ from autoplan.zoo.decoders import DECODERS
 from autoplan.zoo.encoders import ENCODERS
 from autoplan.zoo.experts import EXPERTS
 from autoplan.zoo.images import IMAGES
+from autoplan.zoo.others import OTHERS
 from autoplan.zoo.plain import plain
 from autoplan.zoo.preset import Preset
 from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.rotary import ROTARY
 from autoplan.zoo.seq2seq import SEQ2SEQ
 from autoplan.zoo.subject import ModelUnderPlan
+from autoplan.zoo.written import written
 
 PRESETS: Mapping[str, Preset] = {
     **DECODERS,
@@ -23,6 +25,7 @@ PRESETS: Mapping[str, Preset] = {
     **ENCODERS,
     **SEQ2SEQ,
     **IMAGES,
+    **OTHERS,
 }
 
 
@@ -47,6 +50,8 @@ def build(name: str, seq_len: int | None = None) -> ModelUnderPlan:
         raise PlanError(f"no model named {name!r} in the zoo; `autoplan models` lists them")
     length = preset.seq_len if seq_len is None else seq_len
     fields = preset.fields()
-    return plain(preset.model_type, fields, length, origin=name) or pretrained(
-        preset.model_type, fields, length, origin=name
-    )
+    for source in (written, plain):
+        found = source(preset.model_type, fields, length, origin=name)
+        if found is not None:
+            return found
+    return pretrained(preset.model_type, fields, length, origin=name)
