@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from autoplan.explanation import Explanation
     from autoplan.runtime.module import ParallelModule
+    from autoplan.search.deadline import Deadline
     from autoplan.trace.graph import OpGraph
     from autoplan.verdict import Verification
     from autoplan.zoo import ModelUnderPlan
@@ -53,6 +54,7 @@ def plan(
     memory_limit: str | float | None = None,
     memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
     planned_only: bool = False,
+    time_limit_s: float | None = None,
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
     progress: Progress | None = None,
@@ -77,6 +79,8 @@ def plan(
         memory_margin: the fraction of it that is left free: ``"5%"`` or 0.05.
         planned_only: search pipelines too, and recompute operator by operator, which cannot run
             yet; without it, pipelines are searched where a pin asks for one.
+        time_limit_s: end after about so many seconds, tracing included, with the fastest plan found
+            so far and its gap; the plan says so. Without it, the same call gives the same plan.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.
@@ -84,8 +88,12 @@ def plan(
     Raises:
         UnsupportedModelError: the model cannot be traced or sharded.
         InfeasibleError: nothing fits the memory.
-        PlanError, ProfileError: a request that cannot hold, or a model that cannot be loaded.
+        PlanError, ProfileError: a request that cannot hold, a model that cannot be loaded, or no
+            plan within the time limit.
     """
+    from autoplan.search.deadline import Deadline
+
+    deadline = Deadline(time_limit_s)
     job = request.make_job(
         subject.describe(model, seq_len, inputs),
         cluster=cluster,
@@ -107,7 +115,7 @@ def plan(
     tell(_TRACING, f"tracing {job.model.name}")
     graph = _capture(case, job, batch_dims)
     tell(_SEARCHING, "searching")
-    return _search(graph, job, tell)
+    return _search(graph, job, tell, deadline)
 
 
 def compile(
@@ -139,7 +147,7 @@ def compile(
         plan: a plan, or the path of a plan file, made elsewhere for this model; the options that
             it decides (``global_batch`` to ``memory_margin``) must then be left out.
         cluster: hardware profile; by default that of the devices we run on, the CPU included.
-        precision: ``bf16`` by default; ``fp16`` cannot be run.
+        precision: ``bf16`` by default; ``fp16`` needs a scaler in ``train_step``.
         optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
         pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
             ``autoplan.plan``.
@@ -310,11 +318,11 @@ def _capture(
     )
 
 
-def _search(graph: OpGraph, job: Job, tell: Progress) -> Plan:
+def _search(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None = None) -> Plan:
     from autoplan.search.planner import plan_job
 
     cluster = request.load_cluster(job.cluster)
-    found = plan_job(graph, job, cluster, progress=_second_half(tell))
+    found = plan_job(graph, job, cluster, progress=_second_half(tell), deadline=deadline)
     return replace(found, warnings=tuple(_obstacles(graph, found)))
 
 

@@ -163,7 +163,8 @@ def variant_of(plan: Plan) -> Variant:
 def pins_of(other: Alternative, job: Job) -> dict[str, int | str]:
     """The pins under which an alternative to the job's plan is the answer, if it fits.
 
-    What is recomputed is pinned where pins can say it: no block, each, or how many.
+    What is recomputed is pinned where pins can say it: no block, each, or, without a pipeline, how
+    many.
     """
     found: dict[str, int | str] = {
         "dp": other.mesh.dp,
@@ -174,7 +175,7 @@ def pins_of(other: Alternative, job: Job) -> dict[str, int | str]:
     words = other.recompute.split()
     if words in (["none"], ["full"]):
         found["recompute"] = other.recompute
-    elif words[0].isdecimal() and words[-1] == "blocks":
+    elif words[0].isdecimal() and words[-1] == "blocks" and not job.searches_pipelines:
         found["recompute"] = int(words[0])
     if job.searches_pipelines:
         found |= {

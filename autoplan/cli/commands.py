@@ -54,6 +54,7 @@ def plan(
     memory_limit: plan_options.MemoryLimit = None,
     memory_margin: plan_options.MemoryMargin = f"{DEFAULT_MEMORY_MARGIN:.0%}",
     allow_planned_only: plan_options.PlannedOnly = False,
+    time_limit: plan_options.TimeLimit = None,
     output: plan_options.Output = None,
     as_json: Json = False,
 ) -> None:
@@ -81,6 +82,7 @@ def plan(
             memory_limit=memory_limit,
             memory_margin=memory_margin,
             planned_only=allow_planned_only,
+            time_limit_s=time_limit,
             progress=progress,
         )
     search_s = time.monotonic() - started_s

@@ -59,6 +59,12 @@ PlannedOnly = Annotated[
         help="Search pipelines, and recompute operator by operator, which cannot run yet.",
     ),
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="End after about so long with the best plan found and its gap."
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")
 ]

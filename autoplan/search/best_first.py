@@ -31,6 +31,7 @@ from autoplan.search.bounds import (
     recompute_s,
 )
 from autoplan.search.candidates import Candidate
+from autoplan.search.deadline import Deadline
 from autoplan.search.found import Found
 from autoplan.search.ilp import RELATIVE_GAP
 from autoplan.search.pricing import Pricing
@@ -54,10 +55,11 @@ _GUESSES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The best plan and the proven lower bound."""
+    """The best plan and the proven lower bound; ``is_cut``: the deadline came before the end."""
 
     best: Found | None
     bound_s: float
+    is_cut: bool = False
 
 
 @dataclass(order=True, slots=True)
@@ -95,11 +97,13 @@ class BestFirst:
         candidates: tuple[Candidate, ...],
         policy: Policy,
         progress: Counted | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.pricing = pricing
         self.candidates = candidates
         self.policy: Policy = policy
         self.progress = progress
+        self._deadline = deadline or Deadline()
         self.by_tp: dict[int, Found] = {}
         self.proven_s = math.inf
         self._open: list[_Question] = []
@@ -112,18 +116,22 @@ class BestFirst:
         self._pinned: dict[tuple[Candidate, int], Found | None] = {}
 
     def run(self) -> Outcome:
-        """Searches until the best plan is proven to be within the tolerance."""
+        """Searches until the best plan is proven to be within the tolerance, or time is over."""
         for tp in dict.fromkeys(candidate.tp for candidate in self.candidates):
             least_s = fewest_seconds(self._model(self._largest(tp)))
             members = (candidate for candidate in self.candidates if candidate.tp == tp)
             self._ask(least_s + min(map(self._rest_s, members)), tp)
+        is_cut = False
         while self._open:
-            if self._open[0].bound_s >= self.best_s * (1 - TOLERANCE):
+            is_proven = self._open[0].bound_s >= self.best_s * (1 - TOLERANCE)
+            is_cut = not is_proven and self._deadline.is_over
+            if is_proven or is_cut:
                 self.proven_s = min(self.proven_s, self._open[0].bound_s)
                 break
             self._answer(heapq.heappop(self._open))
             self._report()
-        return Outcome(best=self._repeatable(self.best), bound_s=min(self.proven_s, self.best_s))
+        best = self.best if is_cut else self._repeatable(self.best)
+        return Outcome(best=best, bound_s=min(self.proven_s, self.best_s), is_cut=is_cut)
 
     def settle(self, tp: int) -> Found | None:
         """A good plan of one degree, also where the search had no need to look."""

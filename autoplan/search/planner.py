@@ -6,6 +6,7 @@ from autoplan.job import Job
 from autoplan.plan import Alternative, MeshPlan, Plan
 from autoplan.search.best_first import BestFirst, Outcome
 from autoplan.search.candidates import admissible_tp, enumerate_candidates
+from autoplan.search.deadline import Deadline
 from autoplan.search.estimate import estimate_of
 from autoplan.search.found import Found
 from autoplan.search.infeasible import explain
@@ -27,7 +28,11 @@ SPACE = (
 
 
 def plan_job(
-    graph: OpGraph, job: Job, cluster: ClusterSpec, progress: Progress | None = None
+    graph: OpGraph,
+    job: Job,
+    cluster: ClusterSpec,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Plan:
     """The fastest plan that fits.
 
@@ -36,16 +41,21 @@ def plan_job(
         job: what to train, on how many devices; its pins are honoured.
         cluster: the profile that ``job.cluster`` names.
         progress: called with the fraction done and what is known so far.
+        deadline: when to end with the fastest plan found so far and its gap; the plan says so.
 
     Raises:
-        PlanError: pins, batch and devices do not go together.
+        PlanError: pins, batch and devices do not go together; no plan until the deadline.
         InfeasibleError: nothing fits the memory.
     """
-    return plan_priced(Pricing(graph, job, cluster), progress)
+    return plan_priced(Pricing(graph, job, cluster), progress, deadline=deadline)
 
 
 def plan_priced(
-    pricing: Pricing, progress: Progress | None = None, *, with_alternatives: bool = True
+    pricing: Pricing,
+    progress: Progress | None = None,
+    *,
+    with_alternatives: bool = True,
+    deadline: Deadline | None = None,
 ) -> Plan:
     """``plan_job`` with a cost model that may be shared with other jobs.
 
@@ -53,7 +63,9 @@ def plan_priced(
     """
     graph, job = pricing.graph, pricing.job
     if job.searches_pipelines:
-        return plan_jointly(pricing, progress, with_alternatives=with_alternatives)
+        return plan_jointly(
+            pricing, progress, with_alternatives=with_alternatives, deadline=deadline
+        )
     mixing = batch_layout(graph).mixing
     candidates = enumerate_candidates(
         graph,
@@ -62,21 +74,24 @@ def plan_priced(
         strategies_of=pricing.strategies_of,
         overrides=pricing.overrides,
     )
-    search = BestFirst(pricing, candidates, job.pins.recompute, counted(progress, "candidates"))
+    told = counted(progress, "candidates")
+    deadline = deadline or Deadline()
+    search = BestFirst(pricing, candidates, job.pins.recompute, told, deadline)
     degrees = admissible_tp(graph, job, pricing.strategies_of, pricing.overrides)
     recipes = []
     for recipe in standard_recipes(degrees, job):
-        found = best_of(recipe, search, candidates)
+        found = None if deadline.is_over else best_of(recipe, search, candidates)
         if found is not None:
             recipes.append((recipe, found))
             search.offer(found)
     outcome = search.run()
+    if outcome.best is None and outcome.is_cut:
+        raise deadline.no_plan()
     if outcome.best is None:
         raise explain(pricing, mixing)
-    rivals: list[tuple[str, Found]] = []
-    if with_alternatives:
+    rivals = [(recipe.name, found) for recipe, found in recipes] if with_alternatives else []
+    if with_alternatives and not outcome.is_cut:
         others = (search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp)
-        rivals += [(recipe.name, found) for recipe, found in recipes]
         rivals += [(f"best found, tp={found.candidate.tp}", found) for found in others if found]
     return _plan(
         pricing,
@@ -84,6 +99,7 @@ def plan_priced(
         outcome.best,
         tuple(alternative(pricing, name, found, outcome.best) for name, found in rivals),
         len(candidates),
+        deadline,
     )
 
 
@@ -93,6 +109,7 @@ def _plan(
     best: Found,
     alternatives: tuple[Alternative, ...],
     candidates: int,
+    deadline: Deadline,
 ) -> Plan:
     graph, candidate = pricing.graph, best.candidate
     estimate = estimate_of(pricing, best)
@@ -133,6 +150,7 @@ def _plan(
             bound_s=outcome.bound_s,
             candidates=candidates,
             space=SPACE,
+            cut_by=deadline if outcome.is_cut else None,
         ),
         alternatives=alternatives,
         profile_digest=pricing.cluster.digest,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from autoplan.job import Job, Pins
 from autoplan.plan import SearchRecord
+from autoplan.search.deadline import Deadline
 
 Progress = Callable[[float, str], None]
 Counted = Callable[[int, int, float | None], None]
@@ -25,17 +26,27 @@ def counted(progress: Progress | None, what: str) -> Counted | None:
 
 
 def record_of(
-    job: Job, *, step_s: float, bound_s: float, candidates: int, space: str
+    job: Job,
+    *,
+    step_s: float,
+    bound_s: float,
+    candidates: int,
+    space: str,
+    cut_by: Deadline | None = None,
 ) -> SearchRecord:
-    """The record of a search whose best plan takes ``step_s``; rounding is no gap."""
+    """The record of a search whose best plan takes ``step_s``; rounding is no gap.
+
+    ``cut_by`` is the deadline that ended the search, if one did.
+    """
     lower_bound_s = min(bound_s, step_s)
     if math.isclose(lower_bound_s, step_s, rel_tol=1e-9):
         lower_bound_s = step_s
     is_free = job.pins == Pins() and not job.placements
     narrowed = "" if is_free else "; of these, what the pins and placements given allow"
+    cut = f"; the search was cut short after {cut_by.limit_s:g} s" if cut_by else ""
     return SearchRecord(
         gap=1 - lower_bound_s / step_s,
         lower_bound_s=lower_bound_s,
         candidates=candidates,
-        space=space + narrowed,
+        space=space + narrowed + cut,
     )

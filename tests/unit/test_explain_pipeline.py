@@ -30,7 +30,7 @@ def test_pins_of_an_alternative_say_its_pipeline_and_replicas() -> None:
         "schedule": "none", "stages_per_rank": 1, "replicas": 2, "outermost": "pp",
     }  # fmt: skip
     assert pins_of(zero_bubble, PIPELINE.job) == {
-        "pp": 4, "dp": 2, "tp": 2, "zero": 1, "microbatch": 1, "recompute": 16,
+        "pp": 4, "dp": 2, "tp": 2, "zero": 1, "microbatch": 1,
         "schedule": "zero_bubble", "stages_per_rank": 2, "replicas": 1, "outermost": "dp",
     }  # fmt: skip
 

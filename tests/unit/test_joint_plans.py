@@ -107,6 +107,25 @@ def test_alternatives_are_no_faster_and_can_be_pinned(case):
         assert again.peak_memory_bytes == other.peak_memory_bytes
 
 
+@pytest.mark.parametrize("pins", [{"pp": 2}, {"replicas": 2, "zero": 1}], ids=str)
+@pytest.mark.parametrize("name", ["gated", "two kinds"])
+def test_alternatives_that_run_can_be_pinned(name, pins):
+    """With whole blocks recomputed, and memory for some of them."""
+    asked = replace(free_job(4), planned_only=False, pins=Pins(**pins))
+    most = plan_job(graph_of(name), asked, CLUSTER).estimate.peak_memory_bytes
+    asked = replace(asked, memory_limit_bytes=int(0.8 * most))
+    plan = plan_job(graph_of(name), asked, CLUSTER)
+    for other in plan.alternatives:
+        if not other.fits:
+            continue
+        assert other.step_s is not None
+        assert plan.estimate.step_s <= other.step_s
+        pinned = Pins(**pins_of(other, plan.job))  # pyright: ignore[reportArgumentType]
+        again = plan_job(graph_of(name), replace(asked, pins=pinned), CLUSTER).estimate
+        assert again.step_s == pytest.approx(other.step_s, rel=1e-12)
+        assert again.peak_memory_bytes == other.peak_memory_bytes
+
+
 @pytest.mark.parametrize("pins", [{"pp": 2}, {"pp": 4, "schedule": "zero_bubble"}], ids=str)
 @pytest.mark.parametrize("name", ["gated", "gpt2", "encoder and decoder"])
 def test_pipelines_of_a_few_stages(name, pins):

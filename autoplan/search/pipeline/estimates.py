@@ -17,16 +17,15 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
     The parts of the step are those of the rank that is busy for longest; what it waits for others,
     at its own first and last action included, is the bubble.
     """
-    job, config, value = pricing.job, found.config, found.value
+    job, value = pricing.job, found.value
     stages = _ranks(pricing, found)
-    busiest = max(range(config.pp), key=lambda rank: value.times.busy_s[rank])
-    parts = _Parts(found, busiest)
+    parts = busiest_parts(found)
     samples_per_s = job.global_batch / value.step_s
     seq_len = job.model.seq_len
     return Estimate(
         step_s=value.step_s,
         compute_s=parts.compute_s,
-        exposed_comm_s=parts.exposed_s,
+        exposed_comm_s=parts.exposed_comm_s,
         bubble_s=parts.bubble_s,
         optimizer_s=parts.optimizer_s,
         comm_s=parts.messages_s(),
@@ -39,13 +38,19 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
     )
 
 
+def busiest_parts(found: Found) -> RankParts:
+    """Where the step of the rank goes that is busy for longest."""
+    busy_s = found.value.times.busy_s
+    return RankParts(found, max(range(found.config.pp), key=lambda rank: busy_s[rank]))
+
+
 def _ranks(pricing: Pricing, found: Found) -> tuple[StageEstimate, ...]:
     config, value = found.config, found.value
     held = held_microbatches(config.shape, until_weight=True).max(axis=0)
     estimates = []
     for rank in range(config.pp):
         own = _stages_of(found, rank)
-        parts = _Parts(found, rank)
+        parts = RankParts(found, rank)
         estimates.append(
             StageEstimate(
                 devices=pricing.job.world_size // config.pp,
@@ -68,13 +73,14 @@ def _stages_of(found: Found, rank: int) -> list[int]:
     return [stage for stage in range(shape.stages) if shape.rank_of(stage) == rank]
 
 
-class _Parts:
+class RankParts:
     """Where one rank's step goes; the parts add up to the step."""
 
     def __init__(self, found: Found, rank: int) -> None:
         value, count = found.value, found.config.num_microbatches
         self._found = found
         self._stages = _stages_of(found, rank)
+        self.step_s = value.step_s
         loads = [value.loads[stage] for stage in self._stages]
         seconds = [value.seconds[stage] for stage in self._stages]
         self.compute_s = count * sum(
@@ -82,13 +88,13 @@ class _Parts:
         )
         self.optimizer_s = sum(each.optimizer_s for each in seconds)
         over_tp_s = sum(load.forward_s + load.backward_s for load in loads)
-        self.exposed_s = count * over_tp_s - self.compute_s
+        self.exposed_comm_s = count * over_tp_s - self.compute_s
         if found.config.pp == 1:
-            self.exposed_s += sum(each.exposed_s for each in seconds)
+            self.exposed_comm_s += sum(each.exposed_s for each in seconds)
         else:
-            self.exposed_s += value.head_s + max(each.tail_s for each in seconds)
-        self.exposed_s += value.times.exposed_send_s[rank]
-        known_s = self.compute_s + self.optimizer_s + self.exposed_s
+            self.exposed_comm_s += value.head_s + max(each.tail_s for each in seconds)
+        self.exposed_comm_s += value.times.exposed_send_s[rank]
+        known_s = self.compute_s + self.optimizer_s + self.exposed_comm_s
         self.bubble_s = max(0.0, value.step_s - known_s)
 
     def messages_s(self) -> dict[str, float]:

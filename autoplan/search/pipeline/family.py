@@ -135,9 +135,15 @@ class Family:
             self._boundaries[prices] = self._improved(prices)
         return self._boundaries[prices]
 
+    @cached_property
+    def any_boundary(self) -> Boundary:
+        """Placements that are possible, and no more than that."""
+        common = (*self.menus.boundaries, *self.menus.shared_parameters)
+        return {one.name: one.placements[0] for one in common}
+
     def _improved(self, prices: Prices) -> Boundary:
         common = (*self.menus.boundaries, *self.menus.shared_parameters)
-        chosen = {one.name: one.placements[0] for one in common}
+        chosen = dict(self.any_boundary)
         least = self._value(chosen, prices)
         improves = True
         while improves:

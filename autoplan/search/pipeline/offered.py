@@ -13,7 +13,7 @@ from autoplan.capabilities import RUNNABLE_SCHEDULES, runs
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.search.pipeline.configs import Config, configs
-from autoplan.search.pipeline.joint import Offer
+from autoplan.search.pipeline.families import Offer
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
 from autoplan.sharding.batch import batch_layout
@@ -66,6 +66,13 @@ def ways(job: Job, config: Config) -> Iterator[Recompute]:
         recomputes = way != "none"
         if not runs(schedule, zero=config.zero, recomputes=recomputes):
             yield way
+
+
+def all_ways(job: Job, config: Config) -> tuple[Recompute, ...]:
+    """As ``ways``, with those that others have in them too: all blocks, and none."""
+    found = tuple(ways(job, config))
+    more: tuple[Recompute, ...] = ("none", "full") if {"free", "blocks"} & {*found} else ()
+    return tuple(dict.fromkeys((*found, *more)))
 
 
 def _may_split(pricing: Pricing) -> bool:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.search.candidates import admissible_tp
+from autoplan.search.deadline import Deadline
 from autoplan.search.pins import check_pins
 from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
+from autoplan.search.pipeline.families import Families
 from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.plans import plan_of
@@ -32,12 +34,17 @@ SPACE = (
 
 
 def plan_jointly(
-    pricing: Pricing, progress: Progress | None = None, *, with_alternatives: bool = True
+    pricing: Pricing,
+    progress: Progress | None = None,
+    *,
+    with_alternatives: bool = True,
+    deadline: Deadline | None = None,
 ) -> Plan:
-    """The fastest plan that fits, of all that the job's pins allow.
+    """The fastest plan that fits, of all that the job's pins allow, or of what was looked at until
+    the deadline.
 
     Raises:
-        PlanError: pins, batch and devices do not go together.
+        PlanError: pins, batch and devices do not go together; no plan until the deadline.
         InfeasibleError: nothing fits the memory.
     """
     job = pricing.job
@@ -47,11 +54,14 @@ def plan_jointly(
     offered = offers(pricing, stack, degrees)
     if not offered:
         raise no_configuration(pricing, stack, degrees)
-    search = JointSearch(pricing, stack)
+    families = Families(pricing, stack)
+    search = JointSearch(pricing, families, deadline)
     outcome = search.best_of(offered, progress=counted(progress, "configurations solved"))
+    if outcome.best is None and outcome.is_cut and deadline:
+        raise deadline.no_plan()
     if outcome.best is None:
         raise does_not_fit(pricing, stack, offered)
-    rivals = Rivals(pricing, stack, search, offered, degrees)
+    rivals = Rivals(pricing, families, search, offered, degrees, deadline)
     best, standard = rivals.best_with_recipes(outcome.best)
     record = record_of(
         job,
@@ -59,6 +69,7 @@ def plan_jointly(
         bound_s=outcome.bound_s,
         candidates=len(offered),
         space=_space(job),
+        cut_by=deadline if outcome.is_cut else None,
     )
     plan = plan_of(pricing, best, record)
     if not with_alternatives:

@@ -11,7 +11,8 @@ from autoplan.search.infeasible import changes
 from autoplan.search.memory import largest_category
 from autoplan.search.pins import listed
 from autoplan.search.pipeline.costs import rank_memory
-from autoplan.search.pipeline.joint import JointSearch, Offer
+from autoplan.search.pipeline.families import Families, Offer
+from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import offers
 from autoplan.search.pricing import Pricing
 from autoplan.sharding.batch import batch_layout
@@ -86,7 +87,7 @@ def _smallest(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> list[
         held = rank_memory(pricing, config).held_per_trained
         return held / (config.pp * config.tp), config.microbatch
 
-    search = JointSearch(pricing, stack)
+    search = JointSearch(pricing, Families(pricing, stack))
     return [
         max(search.search(offer).smallest().memory, key=lambda found: found.total)
         for offer in sorted(offered, key=states)[:_TRIED]

@@ -1,0 +1,70 @@
+"""Offers, and what they share: menus, quick bounds, ladders and objectives, each made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.search.pipeline.configs import Config
+from autoplan.search.pipeline.family import Family, family
+from autoplan.search.pipeline.objectives import RankObjective, objectives
+from autoplan.search.pipeline.quick_bounds import QuickBounds
+from autoplan.search.pipeline.sketch import Ladder, ladder_of
+from autoplan.search.pricing import Pricing
+from autoplan.search.regions.menus import Recompute
+from autoplan.trace.stack import Stack
+from cost_models.schedules import PipelineShape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A configuration, and what its blocks may recompute."""
+
+    config: Config
+    recompute: Recompute
+
+
+_Key = tuple[int, int, Recompute]
+
+
+class Families:
+    """What the offers of one model and batch share, whatever memory there is."""
+
+    def __init__(self, pricing: Pricing, stack: Stack) -> None:
+        self._pricing = pricing
+        self._stack = stack
+        self._families: dict[_Key, Family] = {}
+        self._quick: dict[_Key, QuickBounds] = {}
+        self._ladders: dict[_Key, Ladder] = {}
+        self._objectives: dict[PipelineShape, tuple[RankObjective, ...]] = {}
+
+    def of(self, offer: Offer) -> Family:
+        """The menus of an offer."""
+        key = _key(offer)
+        if key not in self._families:
+            self._families[key] = family(self._pricing, self._stack, *key)
+        return self._families[key]
+
+    def quick(self, offer: Offer) -> QuickBounds:
+        """The quick bounds of an offer's family."""
+        key = _key(offer)
+        if key not in self._quick:
+            self._quick[key] = QuickBounds(family=self.of(offer))
+        return self._quick[key]
+
+    def ladder(self, offer: Offer) -> Ladder:
+        """Columns of an offer's regions, from the fastest to the leanest."""
+        key = _key(offer)
+        if key not in self._ladders:
+            self._ladders[key] = ladder_of(self.of(offer))
+        return self._ladders[key]
+
+    def objectives(self, config: Config) -> tuple[RankObjective, ...]:
+        """The objectives of a configuration's schedule."""
+        shape = config.shape
+        if shape not in self._objectives:
+            self._objectives[shape] = objectives(shape)
+        return self._objectives[shape]
+
+
+def _key(offer: Offer) -> _Key:
+    return offer.config.tp, offer.config.microbatch, offer.recompute
