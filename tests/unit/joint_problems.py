@@ -132,9 +132,17 @@ class ListedFamily:
             ),
             boundaries=(SimpleNamespace(name=CROSSING, placements=tuple(range(len(self.ways)))),),
             shared_parameters=tuple(
-                SimpleNamespace(items=items, elements=tuple(way[at][1] for way in tied))
+                SimpleNamespace(
+                    name=CROSSING,
+                    items=items,
+                    trainable=True,
+                    placements=tuple(range(len(self.ways))),
+                    elements=tuple(way[at][1] for way in tied),
+                )
                 for at, (items, _) in enumerate(tied[0])
             ),
+            keys=self.keys,
+            fixed=lambda key, given: self.fixed(given)[key],
             shared_s=self.shared_s,
             crossing_bytes=self.crossings,
         )
@@ -332,6 +340,7 @@ def _column(
     weight_s = forward_s * draw.uniform(0.3, 1.2) * (own + tied > 0)
     input_s = forward_s * draw.uniform(0.3, 1.2) + again * forward_s
     sends = draw.choice((0.0, draw.random()))
+    working_bytes = float(round(kept_bytes * draw.random()))
     return Column(
         choices=(draw.randrange(10**9),),
         forward_s=forward_s,
@@ -339,7 +348,8 @@ def _column(
         backward_weight_s=weight_s,
         kept_bytes=float(round(kept_bytes * 0.1)) if again else kept_bytes,
         recomputed_bytes=kept_bytes if again else 0.0,
-        operator_bytes=float(round(kept_bytes * draw.random())),
+        operator_bytes=working_bytes,
+        working_bytes=working_bytes,
         trained_elements=own * share + tied,
         frozen_elements=frozen * share,
         forward_messages_s=sends * forward_s * 0.5,

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.pipeline.item_prices import ItemPricer
+from autoplan.search.pipeline.item_prices import ItemPricer, Rates
 from autoplan.search.pipeline.item_values import ItemValues, Wanted
 from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
 from autoplan.search.pipeline.range_rows import RangeRows
@@ -89,14 +89,15 @@ class BoundRows:
         rows = RateRows(seconds=root, byte=root), RateRows(seconds=blocks, byte=blocks)
         pricer = ItemPricer(costs=self.costs)
         (items,) = self.values.of([Wanted(rows=rows, byte_price_s=0.0)], pricer)
-        return _summed(items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root))
+        return _summed(items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root, pricer))
 
     @cached_property
     def tables(self) -> Floats:
         """Of all ranges by begin and end: bytes for their items, and for each parameter that
         several parts of the root read, how many more of them than one there are."""
         more = [readers_beyond_one(items, len(self.costs.is_block)) for items, _ in self.costs.tied]
-        return np.array([room_bytes(self.costs, self.values.model), *more])
+        room = room_bytes(self.costs, self.values.model, self.values.widest)
+        return np.array([room, *more])
 
     def _rows(self, name: Name, price_s: float, items: Floats, pricer: ItemPricer) -> RangeRows:
         """What ranges cost: their items, calls of every stage, messages between stages, memory."""
@@ -108,21 +109,33 @@ class BoundRows:
         ends_s, begins_s = self._ends.sends_s(name)
         byte_s = blocks[:, [BYTE]]
         ends_s = ends_s + shared_s[:, None] + byte_s * self._ends.leaving_bytes
-        return _summed(items, ends_s, begins_s, self._weights(blocks, root))
+        return _summed(items, ends_s, begins_s, self._weights(blocks, root, pricer))
 
-    def _weights(self, blocks: Floats, root: Floats) -> Floats:
+    def _weights(self, blocks: Floats, root: Floats, pricer: ItemPricer) -> Floats:
         """By rank, what each of ``tables`` counts: memory at its price, and parameters at theirs
         where one range can have several readers."""
-        pricer = ItemPricer(costs=self.costs)
         weights = np.zeros((len(blocks), len(self.tables)))
         weights[:, 0] = -blocks[:, BYTE]
         least, most = self.rates.row.cuts(len(self.costs.is_block))
         for number, (items, elements) in enumerate(self.costs.tied, 1):
-            key = self.values.model.keys[items[0]]
             for rank in np.flatnonzero(self.tables[number, least[:-1], most[1:]]):
-                prices = self.values.prices(key, rates_of(root[rank]), pricer).prices
-                weights[rank, number] = -elements * prices.trained_elements
+                rates = rates_of(root[rank])
+                weights[rank, number] = -self._twice(items, elements, rates, pricer)
         return weights
+
+    def _twice(
+        self, items: tuple[int, ...], elements: float, rates: Rates, pricer: ItemPricer
+    ) -> float:
+        """What one more reader of a parameter counts too often."""
+        model = self.values.model
+        prices = {
+            model.keys[item]: self.values.prices(model.keys[item], rates, pricer).prices
+            for item in items
+        }
+        for tied in model.tied:
+            if tied.items == items:
+                return tied.twice(model.keys, model.menus, prices) / (len(items) - 1)
+        return elements * prices[model.keys[items[0]]].trained_elements
 
     @cached_property
     def _rates(self) -> dict[Name, tuple[RateRows, RateRows]]:

@@ -165,17 +165,23 @@ class Filler:
 
     def _room(self, rank: int, first: int, stop: int) -> float:
         """Bytes for the items of a rank: less what it holds whatever their columns are."""
-        costs, memory = self.costs, self.costs.memory
+        memory = self.costs.memory
         room = memory.limit_bytes - memory.fixed_bytes
         room -= float(self._ends.leaving_bytes[rank, stop])
-        for items, elements in costs.tied:
-            readers = sum(first <= item < stop for item in items)
-            room += memory.held_per_trained * elements * max(0, readers - 1)
+        room += memory.held_per_trained * self._twice(first, stop).trained_elements
         if not memory.is_alone:
             root, blocks = self._most(first, stop, lambda unit: unit.trained_elements)
             room -= STORED_BYTES * max([root, *blocks])
         root, blocks = self._most(first, stop, memory.gathered_bytes)
         return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
+
+    def _twice(self, first: int, stop: int) -> Unit:
+        """What several parts of the root read in a range, beyond once."""
+        elements = 0.0
+        for items, of_each in self.costs.tied:
+            readers = sum(first <= item < stop for item in items)
+            elements += of_each * max(0, readers - 1)
+        return Unit(trained_elements=elements, frozen_elements=0.0, count=1)
 
     def _most(
         self, first: int, stop: int, nbytes: Callable[[Unit], float]
@@ -187,6 +193,7 @@ class Filler:
             for key in dict.fromkeys(keys)
         }
         root = sum(most[key] for key, block in zip(keys, is_block, strict=True) if not block)
+        root -= nbytes(self._twice(first, stop))
         return root, [most[key] for key, block in zip(keys, is_block, strict=True) if block]
 
     def _longest_s(self) -> float:

@@ -105,8 +105,15 @@ class ItemPricer:
     hides_forward: float = 1.0
     hides_backward: float = 1.0
 
-    def prices(self, rates: Rates, elements: Elements, *, is_block: bool) -> ItemPrices:
-        """Prices of a region; ``is_block`` is false for a part of the root."""
+    def prices(
+        self, rates: Rates, elements: Elements, *, is_block: bool, is_widest: bool = False
+    ) -> ItemPrices:
+        """Prices of a region.
+
+        Args:
+            is_block: false for a part of the root.
+            is_widest: its operator at work is what counts of all that pass.
+        """
         clock, memory = self.costs.clock, self.costs.memory
         seconds = [rates.forward, rates.backward_input, rates.backward_weight]
         element_s, frozen_element_s, fixed = rates.optimizer * clock.optimizer_s, 0.0, 0.0
@@ -126,6 +133,7 @@ class ItemPricer:
                 backward_input_s=seconds[1],
                 backward_weight_s=seconds[2],
                 kept_bytes=rates.kept_byte,
+                working_bytes=rates.byte * is_widest,
                 trained_elements=element_s + rates.byte * memory.held_per_trained,
                 frozen_elements=frozen_element_s + rates.byte * memory.held_per_frozen,
             ),

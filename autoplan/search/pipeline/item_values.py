@@ -17,6 +17,7 @@ from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.objectives import Row
 from autoplan.search.pipeline.rank_rates import RateRows, rates_of
+from autoplan.search.pipeline.room import widest_part
 from autoplan.search.regions.column import Menu, Prices
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +64,17 @@ class ItemValues:
 
     def prices(self, region: str, rates: Rates, pricer: ItemPricer) -> ItemPrices:
         """Prices of a region's items."""
-        return pricer.prices(rates, self.model.elements[region], is_block=self.is_block[region])
+        return pricer.prices(
+            rates,
+            self.model.elements[region],
+            is_block=self.is_block[region],
+            is_widest=region == self.widest,
+        )
+
+    @cached_property
+    def widest(self) -> str | None:
+        """The region whose operator at work has a price."""
+        return widest_part(self.model, self.row.is_block)
 
     @cached_property
     def is_block(self) -> Mapping[str, bool]:
@@ -111,6 +122,7 @@ def _per(prices: Prices, unit: float) -> Prices:
         backward_weight_s=prices.backward_weight_s / unit,
         kept_bytes=prices.kept_bytes / unit,
         recomputed_bytes=prices.recomputed_bytes / unit,
+        working_bytes=prices.working_bytes / unit,
         trained_elements=prices.trained_elements / unit,
         frozen_elements=prices.frozen_elements / unit,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoplan.search.pipeline.item_prices import Elements
+from autoplan.search.pipeline.tied import Tied
 from autoplan.search.regions.column import Menu
 
 
@@ -17,8 +18,10 @@ class Model:
         keys: region of each item.
         menus: of each region.
         elements: of each region.
+        tied: parameters that several parts of the root read.
     """
 
     keys: tuple[str, ...]
     menus: Mapping[str, Menu]
     elements: Mapping[str, Elements]
+    tied: tuple[Tied, ...] = ()

@@ -17,15 +17,31 @@ from cost_models.memory import STORED_BYTES
 Floats = npt.NDArray[np.float64]
 
 
-def room_bytes(costs: WholeCosts, model: Model) -> Floats:
+def widest_part(model: Model, is_block: Sequence[bool]) -> str | None:
+    """The part of the root of which an operator at work holds more at least than any other region.
+
+    What passes on a rank that has it is what it chooses at least; None where a block holds as much.
+    """
+    least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
+    widest = max(model.keys, key=least.__getitem__)
+    at = model.keys.index(widest)
+    others = max((least[key] for n, key in enumerate(model.keys) if n != at), default=0.0)
+    return None if is_block[at] or others >= least[widest] else widest
+
+
+def room_bytes(costs: WholeCosts, model: Model, widest: str | None = None) -> Floats:
     """For each range of items, shape (items + 1, items + 1), the bytes that there are for them.
 
     That is the limit less an operator at work, a gradient sent and weights gathered, each at its
-    least.
+    least; where ``widest`` is among them, its operator is for prices to count.
     """
     memory = costs.memory
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
-    room = memory.limit_bytes - memory.fixed_bytes - largest([least[key] for key in model.keys])
+    working = largest([least[key] for key in model.keys])
+    if widest is not None:
+        at = model.keys.index(widest)
+        working[: at + 1, at + 1 :] = 0.0
+    room = memory.limit_bytes - memory.fixed_bytes - working
     if not memory.is_alone:
         sent = _Units(costs, model, lambda each: STORED_BYTES * each.least_trained)
         room = room - np.maximum(sent.root(), largest(sent.blocks))

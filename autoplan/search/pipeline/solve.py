@@ -23,6 +23,7 @@ from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.objectives import RankObjective, Row
 from autoplan.search.pipeline.path_bounds import PathBounds
 from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.tied import tied_of
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
 from cost_models.critical_path import critical_path
@@ -178,7 +179,12 @@ class ConfigSearch:
 
     def _bounds_of(self, counted: tuple[RankObjective, ...]) -> Bounds:
         family = self._family
-        model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+        model = Model(
+            keys=family.keys,
+            menus=family.free,
+            elements=family.elements,
+            tied=tied_of(family.menus) if self._config.pp == 1 else (),
+        )
         row = Row(is_block=self._costs.is_block, shape=self._config.shape)
         least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
         return Bounds(least, model, RankRates(objectives=counted, row=row))

@@ -34,6 +34,9 @@ class Column:
             enters the region.
         recomputed_bytes: activations that the backward makes again; they pass.
         operator_bytes: what the largest operator holds beside them; passes.
+        working_bytes: of a part of the root, what the larger of two of its operators holds: the one
+            that can hold most, and the one that does at least. Unlike ``operator_bytes``, it has a
+            price.
         trained_elements, frozen_elements: parameters, before any split over data-parallel ranks.
         forward_messages_s, backward_messages_s: of the seconds above, messages over ``tp``.
     """
@@ -49,6 +52,7 @@ class Column:
     frozen_elements: float
     forward_messages_s: float = 0.0
     backward_messages_s: float = 0.0
+    working_bytes: float = 0.0
 
     @property
     def passing_bytes(self) -> float:
@@ -64,6 +68,7 @@ class Prices:
     backward_weight_s: float
     kept_bytes: float = 0.0
     recomputed_bytes: float = 0.0
+    working_bytes: float = 0.0
     trained_elements: float = 0.0
     frozen_elements: float = 0.0
 
@@ -100,6 +105,7 @@ def value_of(column: Column, prices: Prices) -> float:
         + prices.backward_weight_s * column.backward_weight_s
         + prices.kept_bytes * column.kept_bytes
         + prices.recomputed_bytes * column.recomputed_bytes
+        + prices.working_bytes * column.working_bytes
         + prices.trained_elements * column.trained_elements
         + prices.frozen_elements * column.frozen_elements
     )

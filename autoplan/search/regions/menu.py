@@ -18,6 +18,7 @@ from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 from autoplan.search.regions.ways import Mode, Ways
+from autoplan.search.regions.working_terms import add_working
 from autoplan.sharding.placement import local_fraction
 
 
@@ -92,6 +93,8 @@ def _table(
         working[number] = tuple(
             priced[option].transient_bytes for option in ways.decisions[number].options
         )
+    if working and not ways.region.is_block:
+        add_working(working, terms)
     kept = {ways.number[name] for name in given if name in ways.number}
     return Table(ways=ways, reduction=reduced(terms, kept), operator_bytes=tuple(working))
 

@@ -21,11 +21,12 @@ Mask = npt.NDArray[np.bool_]
 
 AMOUNTS = (
     "forward_s", "backward_input_s", "backward_weight_s", "kept_bytes", "recomputed_bytes",
-    "trained_elements", "frozen_elements", "forward_messages_s", "backward_messages_s",
+    "working_bytes", "trained_elements", "frozen_elements", "forward_messages_s",
+    "backward_messages_s",
 )  # fmt: skip
 """The layers of a table; the last two have no price."""
 
-PRICED = 7
+PRICED = 8
 """How many layers have a price; they come first."""
 
 LAYER = {name: number for number, name in enumerate(AMOUNTS)}
