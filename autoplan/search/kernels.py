@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoplan.sharding.placement import local_shape
-from autoplan.sharding.rules import is_attention
+from autoplan.sharding.rules import is_attention, recurrent
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
+from cost_models.recurrent import Recurrence
 from cost_models.work import Contraction, FlashAttention, Gemm, Streaming, Work
 
 _FIRST_FACTOR = {
@@ -102,6 +103,8 @@ def kernels_of(
         return _product(call, _FIRST_FACTOR[node.target])
     if node.target in _CONVOLUTIONS:
         return _convolution(call)
+    if node.target in recurrent.RULES:
+        return _recurrent(call)
     if node.target == _EXPERTS:
         return _experts(call, ranks if strategy.splits_work else 1)
     return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
@@ -190,6 +193,33 @@ def _convolution(call: _Call) -> Kernels:
         call.gemm(groups, window, channels, places),
     )
     return call.kernels(call.gemm(groups, places, channels, window), 0, gradients)
+
+
+def _recurrent(call: _Call) -> Kernels:
+    """Layers and directions one after the other; each has a matrix for its input and its state."""
+    first = bool(call.node.args[-1])
+    samples, steps = call.shapes[0][:2] if first else call.shapes[0][1::-1]
+    matrices = [number for number, shape in enumerate(call.shapes) if number and len(shape) == 2]
+    cells = [
+        Recurrence(
+            samples=samples,
+            steps=steps,
+            rows=call.shapes[of_input][0],
+            inputs=call.shapes[of_input][1],
+            width=call.shapes[of_state][1],
+            dtype=call.node.outputs[0].dtype,
+        )
+        for of_input, of_state in zip(matrices[::2], matrices[1::2], strict=True)
+    ]
+    of_weights = tuple(work for cell in cells for work in cell.of_weights())
+    return Kernels(
+        forward=tuple(work for cell in cells for work in cell.forward()),
+        backward=(
+            *(work for cell in cells for work in cell.backward(of_input=True)),
+            *of_weights,
+        ),
+        backward_weight=of_weights * all(call.stored[number] for number in matrices),
+    )
 
 
 def _attention(call: _Call) -> Kernels:

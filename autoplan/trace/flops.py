@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from autoplan.trace.experts import EXPERTS
+from autoplan.trace.recurrent import RECURRENT
 
 _aten = torch.ops.aten
 _ATTENTION_BACKWARD = 2.5
@@ -38,6 +39,8 @@ def backward_flops(target: Any, forward: int, operands: Sequence[torch.Tensor]) 
         return 0
     if target is EXPERTS:
         return _experts_backward(forward, operands)
+    if target in RECURRENT:
+        return 2 * forward if any(operand.requires_grad for operand in operands) else 0
     if target is _aten.scaled_dot_product_attention.default:
         needed = any(operand.requires_grad for operand in operands)
         return int(_ATTENTION_BACKWARD * forward) if needed else 0

@@ -1,8 +1,9 @@
 """Runs an operator as the GPU would, as far as that changes what autograd keeps.
 
-Two composite operators save other tensors on a GPU than on a CPU: dropout keeps a bool mask instead
-of a float one, and attention runs fused and keeps its log-sum-exp instead of the score matrix.
-Their GPU kernels have shape functions that work on fake CPU tensors, so they are called by name.
+Some operators save other tensors on a GPU than on a CPU: dropout keeps a bool mask instead of a
+float one, attention runs fused and keeps its log-sum-exp instead of the score matrix. Their GPU
+kernels have shape functions that work on fake CPU tensors, so they are called by name. Recurrent
+layers (``recurrent``) keep their gates.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
+
+from autoplan.trace.recurrent import RECURRENT, keeping_gates
 
 _aten = torch.ops.aten
 _FLASH_DTYPES = (torch.float16, torch.bfloat16)
@@ -36,6 +39,8 @@ def gpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         return _aten.native_dropout.default(args[0], args[1], True)[0]
     if target is _aten.scaled_dot_product_attention.default:
         return _attention(*args, **kwargs)
+    if target in RECURRENT and args[0].dim() == 3:
+        return keeping_gates(target, args)
     return target(*args, **kwargs)
 
 

@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from autoplan.trace.flops import backward_flops, grouped_linear_flops
 from autoplan.trace.graph import Ref
 from autoplan.trace.kernels import Call
+from autoplan.trace.recurrent import RECURRENT, recurrent_flops
 from autoplan.trace.regions import Region, block_reads
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.torch_private import storage_id, tree_leaves
@@ -149,6 +150,7 @@ class _Run:
         values[node] = result
         outputs = tuple(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
         operands = [values[source] for source in operands_of(node)]
+        flops = recurrent_flops(operands) if node.target in RECURRENT else flops
         self.packed[name] = tuple(_distinct(self.packing, operands))
         own = {storage_id(x): Ref(name, i) for i, x in reversed(list(enumerate(outputs)))}
         self.alive.extend(output.untyped_storage() for output in outputs)

@@ -69,6 +69,20 @@ class Experts(nn.Module):
         return EXPERTS(x, index, weight, self.gate_up, self.down, "silu").sum()
 
 
+class Recurrent(nn.Module):
+    """Two layers, the second in both directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.LSTM(6, 8, batch_first=True)
+        self.second = nn.GRU(8, 4, bidirectional=True)
+
+    def forward(self, x):
+        """x: (batch, steps, 6)."""
+        return self.second(self.first(x)[0].transpose(0, 1))[0].sum()
+
+
+OF_RECURRENT = capture(Recurrent(), (torch.randn(4, 5, 6, requires_grad=True),)).at_batch(4)
 OF_GPT = capture(GPT(layers=1, width=32, heads=4, length=16), tokens(2, 16, 61), loss_fn=token_loss)
 OF_PRODUCTS = capture(Products(), (torch.randn(2, 4, 8, 8),))
 OF_EXPERTS = capture(Experts(), (torch.randn(64, 16),)).at_batch(64)
@@ -88,7 +102,9 @@ def counted(work: Gemm | FlashAttention | Contraction) -> float:
 
 
 @pytest.mark.parametrize(
-    "graph", [OF_GPT, OF_PRODUCTS, OF_EXPERTS], ids=["gpt", "products", "experts"]
+    "graph",
+    [OF_GPT, OF_PRODUCTS, OF_EXPERTS, OF_RECURRENT],
+    ids=["gpt", "products", "experts", "recurrent"],
 )
 def test_operations_are_torchs_over_the_ranks(graph):
     seen = set()
