@@ -25,7 +25,7 @@ __all__ = [
 # Gradients of stage 0 are summed together in buckets of at most so many bytes, larger ones alone.
 BUCKET_BYTES = 25 * 2**20
 
-RUNNABLE_PRECISIONS = ("fp32", "bf16")
+RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

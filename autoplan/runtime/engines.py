@@ -7,7 +7,7 @@ terms add up well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from autoplan.runtime.random import Draws
 from autoplan.runtime.stages import Inputs, LocalStage
+
+Scale = Callable[[Tensor], Tensor]
+"""What the loss goes through before its backward: a factor against underflow, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,10 @@ class Microbatch:
 class Engine(Protocol):
     """Runs the microbatches of one step; ``counts`` has those of every stage of this rank."""
 
-    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
-        """Adds the terms of the gradients to ``.grad``."""
+    def train(
+        self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
+    ) -> Tensor:
+        """Adds the terms of the gradients of the scaled loss to ``.grad``; the loss is as it is."""
         ...
 
     def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
@@ -44,11 +49,13 @@ class OneStage:
     def __init__(self, stage: LocalStage) -> None:
         self._stage = stage
 
-    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
+    def train(
+        self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
+    ) -> Tensor:
         terms = []
         for index, microbatch in enumerate(microbatches):
             term = self.term(microbatch, counts, is_last=index == len(microbatches) - 1)
-            term.backward()
+            scale(term).backward()
             terms.append(term)
         return summed(terms)
 
@@ -64,6 +71,11 @@ class OneStage:
 
     def _forward(self, microbatch: Microbatch, counts: Sequence[Inputs]) -> Tensor:
         return self._stage.forward((), microbatch.inputs, counts[0], microbatch.draws)
+
+
+def unscaled(loss: Tensor) -> Tensor:
+    """The loss as it is."""
+    return loss
 
 
 def summed(terms: Sequence[Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from autoplan.codegen import Emitted
@@ -24,6 +25,7 @@ from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
 from autoplan.runtime.comparison import compare_step, loss_on
 from autoplan.runtime.data import Batch, BatchReader
 from autoplan.runtime.gradients import gradient_norm, scale_gradients
+from autoplan.runtime.loss_scaling import check_scalable, share_overflow
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
@@ -92,22 +94,33 @@ class ParallelModule(nn.Module):
         )
         self.training = traced.training
 
-    def train_step(self, batch: Batch) -> Tensor:
+    def train_step(self, batch: Batch, scaler: GradScaler | None = None) -> Tensor:
         """Runs one step on this rank's share of the global batch; the optimizer is not stepped.
 
-        Adds the gradients of the global loss to ``.grad``.
+        Adds the gradients of the global loss to ``.grad``; with a ``scaler``, those of the scaled
+        loss, for ``scaler.unscale_(opt)``, ``scaler.step(opt)`` and ``scaler.update()`` to take as
+        ever. Where a gradient overflows on one rank, all ranks skip the step and lower the scale.
 
         Args:
             batch: ``global_batch / data_world`` rows: a mapping by input name, or a sequence in the
                 order of the model's arguments, targets of a loss function last.
+            scaler: needed where the plan computes in fp16.
 
         Returns:
-            The loss of the global batch, detached, the same on every rank.
+            The loss of the global batch, detached and unscaled, the same on every rank.
 
         Raises:
-            PlanError: when inputs are missing or of another size.
+            PlanError: when inputs are missing or of another size, or the scaler is.
         """
-        return self._trainer.step(self._reader.microbatches(self._reader.read(batch)))
+        microbatches = self._reader.microbatches(self._reader.read(batch))
+        if scaler is None or not scaler.is_enabled():
+            self._check_unscaled()
+            return self._trainer.step(microbatches)
+        check_scalable(self._state.parameters)
+        scaler.scale(torch.zeros((), device=self._mesh.device))  # ranks without a loss need it too
+        loss = self._trainer.step(microbatches, scaler.scale)  # pyright: ignore[reportArgumentType]
+        share_overflow(self._state.parameters.values(), self._mesh)
+        return loss
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of the global batch, from this rank's share of it.
@@ -121,6 +134,7 @@ class ParallelModule(nn.Module):
         microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)
+        self._check_unscaled()
         if self._mesh.pp > 1:
             raise PlanError(
                 f"the plan has a pipeline of pp = {self._mesh.pp}, whose stages run forward and "
@@ -261,6 +275,13 @@ class ParallelModule(nn.Module):
             )
         self.training = mode
         return self
+
+    def _check_unscaled(self) -> None:
+        if self.plan.job.precision == "fp16":
+            raise PlanError(
+                "the plan computes in fp16, where small gradients vanish: use "
+                "train_step(batch, scaler=torch.amp.GradScaler()), or plan with precision bf16"
+            )
 
     def _other_names(self, name: str) -> Sequence[str]:
         return next((group[1:] for group in self._traced.tied if group[0] == name), ())

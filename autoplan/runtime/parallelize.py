@@ -36,6 +36,8 @@ from autoplan.runtime.weights import WeightSource
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import positional_names
 
+_MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def parallelize(
     model: nn.Module,
@@ -138,10 +140,10 @@ def _compute_dtype(plan: Plan) -> torch.dtype | None:
     """The dtype of a mixed precision plan; None where weights compute in their own."""
     if plan.job.precision not in RUNNABLE_PRECISIONS:
         raise PlanError(
-            f"precision {plan.job.precision} can be planned but not run (it needs loss scaling): "
-            "use bf16 or fp32"
+            f"precision {plan.job.precision} cannot be run: use one of "
+            f"{', '.join(RUNNABLE_PRECISIONS)}"
         )
-    return torch.bfloat16 if plan.job.precision == "bf16" else None
+    return _MIXED.get(plan.job.precision)
 
 
 def _check_precision(emitted: Emitted, compute_dtype: torch.dtype | None, plan: Plan) -> None:

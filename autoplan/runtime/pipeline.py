@@ -10,7 +10,8 @@ so that no loss function follows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
-from autoplan.runtime.engines import Microbatch, summed, summed_dtype
+from autoplan.runtime.engines import Microbatch, Scale, summed, summed_dtype, unscaled
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage
 from autoplan.runtime.static_stage import Fed, StaticStage
@@ -70,26 +71,28 @@ class Pipeline:
         self._schedule = _Schedule([StaticStage(s, shape, mesh) for s in stages], shape)
         self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
 
-    def train(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
-        losses: list[Tensor] = []
+    def train(
+        self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
+    ) -> Tensor:
         fed = self._fed(microbatches, counts)
-        self._schedule.step(fed=fed, losses=losses, return_outputs=False)
-        return self._total(losses)
+        with self._schedule.scaled(scale) as terms:
+            self._schedule.step(fed=fed, return_outputs=False)
+        return self._total(terms)
 
     def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
-        losses: list[Tensor] = []
         fed = self._fed(microbatches, counts)
-        self._schedule.eval(fed=fed, losses=losses, return_outputs=False)
+        with self._schedule.scaled(unscaled) as terms:
+            self._schedule.eval(fed=fed, return_outputs=False)
         self._schedule.forget()
-        return self._total(losses)
+        return self._total(terms)
 
     def _fed(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> list[Fed]:
         of_stage = dict(zip(self._numbers, counts, strict=True))
         return [Fed(microbatch, of_stage) for microbatch in microbatches]
 
-    def _total(self, losses: list[Tensor]) -> Tensor:
+    def _total(self, terms: list[Tensor]) -> Tensor:
         """This rank's share of the loss: nothing where it does not run the last stage."""
-        return summed(losses) if losses else self._nothing.clone()
+        return summed(terms) if terms else self._nothing.clone()
 
 
 class _Schedule(ScheduleRuntime):
@@ -102,6 +105,15 @@ class _Schedule(ScheduleRuntime):
         )
         self._training = schedule_of(shape, backward=True)
         self._evaluation = schedule_of(shape, backward=False)
+        self._scale: Scale = unscaled
+        self._terms: list[Tensor] = []
+
+    @contextmanager
+    def scaled(self, scale: Scale) -> Iterator[list[Tensor]]:
+        """Inside, the last stage's output is scaled ahead of its backward; yields it as it was."""
+        self._scale, self._terms = scale, []
+        yield self._terms
+        self._scale, self._terms = unscaled, []
 
     def forget(self) -> None:
         """Lets go of what forwards left for backwards that do not follow."""
@@ -118,7 +130,8 @@ class _Schedule(ScheduleRuntime):
 
     def _maybe_compute_loss(self, stage: Any, output: Tensor, *_: Any, **__: Any) -> None:
         if stage.is_last:
-            self._internal_losses.append(output)
+            self._terms.append(output.detach())
+            self._internal_losses.append(self._scale(output))
 
 
 def schedule_of(shape: PipelineShape, *, backward: bool) -> dict[int, list[Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autoplan.runtime.engines import Engine, Microbatch, OneStage
+from autoplan.runtime.engines import Engine, Microbatch, OneStage, Scale, unscaled
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.random import RandomState
@@ -50,12 +50,12 @@ class Trainer:
         self._mesh = mesh
         self._is_running = False
 
-    def step(self, microbatches: Sequence[Inputs]) -> Tensor:
-        """Adds the gradients of the global loss to ``.grad`` and returns the loss, detached."""
+    def step(self, microbatches: Sequence[Inputs], scale: Scale = unscaled) -> Tensor:
+        """Adds the gradients of the scaled global loss to ``.grad``; returns the loss, detached."""
         self._begin()
         counts = self._counts(microbatches)
         self._gradient_sum.open()
-        total = self._engine.train(self._drawing(microbatches), counts)
+        total = self._engine.train(self._drawing(microbatches), counts, scale)
         self._gradient_sum.close()
         self._random.advance()
         self._is_running = False

@@ -71,8 +71,8 @@ def make_batches(name: str, dtype: torch.dtype) -> list[dict[str, Tensor]]:
 
 @cache
 def graph_of(name: str, dtype: torch.dtype) -> OpGraph:
-    """The graph in ``dtype``; bfloat16 is the precision of a float32 model's computation."""
-    stored = torch.float32 if dtype == torch.bfloat16 else dtype
+    """The graph in ``dtype``; halves are the precision of a float32 model's computation."""
+    stored = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
     model, batch = make_model(name, stored), make_batches(name, stored)[0]
     return capture(model, batch, dtype=None if stored == dtype else dtype)
 

@@ -71,11 +71,6 @@ def test_backward_needs_one_microbatch():
         pm(**net_batch(BATCH, torch.float32))
 
 
-def test_fp16_is_refused_by_name():
-    with pytest.raises(PlanError, match="fp16 can be planned but not run"):
-        parallel_net(replace(CELL, precision="fp16"))
-
-
 def test_load_state_dict_points_to_load():
     with pytest.raises(PlanError, match=r"use load\(path\)"):
         parallel_net(CELL).load_state_dict({})
