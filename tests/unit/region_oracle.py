@@ -306,9 +306,9 @@ class RegionOracle:
         there = way.crossing[self.entries[ref]]
         if self.is_block and way.mode != "nothing" and there == placement:
             return 0.0
-        change = conversion(there, Port(placement, grad_of(placement)), differentiable=False)
-        sent = change is not None and messages(change, 1024, self.tp)[0]
-        return 1.0 if sent else self._share(ref)
+        port = Port(placement, grad_of(placement))
+        change = is_possible(there, port) and conversion(there, port, differentiable=False)
+        return 1.0 if change and messages(change, 1024, self.tp)[0] else self._share(ref)
 
     def _share(self, ref: Ref) -> float:
         return 1 / len(self.graph.blocks) if self.entries[ref] in self.alike else 1.0

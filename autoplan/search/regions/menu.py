@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,17 +22,22 @@ from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
 from autoplan.sharding.placement import local_fraction
 
+_MANY = 100
+"""Prices from which on it pays to make tables smaller."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """All ways of a region in one mode, as tables.
 
     Attributes:
-        reduction: the amounts, without decisions that are clear whatever the prices.
+        given: decisions that may be taken from outside.
+        reduction: the amounts, without what is never better whatever the prices.
         operator_bytes: for each decision, bytes of the operator at work for each choice.
     """
 
     ways: Ways
+    given: frozenset[int]
     reduction: Reduction
     operator_bytes: tuple[tuple[float, ...], ...]
 
@@ -57,6 +63,8 @@ class ModeTables:
         self._costs = costs
         self._given = given
         self._made: dict[int, Table] = {}
+        self._small: dict[int, Terms] = {}
+        self._asked: Counter[int] = Counter()
 
     def table(self, mode: int) -> Table:
         """The tables of one mode."""
@@ -64,6 +72,19 @@ class ModeTables:
             ways = self.ways[mode]
             self._made[mode] = _table(ways, self._widest, self._common, self._costs, self._given)
         return self._made[mode]
+
+    def is_asked_often(self, mode: int, prices: int) -> bool:
+        """Counts prices at which a mode is valued; whether there are enough for ``small``."""
+        self._asked[mode] += prices
+        return self._asked[mode] > _MANY
+
+    def small(self, mode: int) -> Terms:
+        """Of the same least values as those of the table, in fewer and smaller decisions."""
+        if mode not in self._small:
+            table = self.table(mode)
+            found = reduced(table.reduction.terms, table.given, thoroughly=True)
+            self._small[mode] = found.terms
+        return self._small[mode]
 
     @cached_property
     def _common(self) -> Terms:
@@ -95,8 +116,13 @@ def _table(
         )
     if working and not ways.region.is_block:
         add_working(working, terms)
-    kept = {ways.number[name] for name in given if name in ways.number}
-    return Table(ways=ways, reduction=reduced(terms, kept), operator_bytes=tuple(working))
+    numbers = frozenset(ways.number[name] for name in given if name in ways.number)
+    return Table(
+        ways=ways,
+        given=numbers,
+        reduction=reduced(terms, numbers),
+        operator_bytes=tuple(working),
+    )
 
 
 def _add_calls(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
@@ -140,6 +166,7 @@ class RegionMenu:
             {ways.number[name]: choice for name, choice in taken.items()} for ways in tables.ways
         ]
         self._programs: dict[int, Program] = {}
+        self._small: dict[int, Program] = {}
         self._known: dict[Prices, Least] = {}
         self._values: dict[Prices, float] = {}
 
@@ -176,8 +203,19 @@ class RegionMenu:
         for mode in range(len(self.tables.ways)):
             at = [number for number, modes in enumerate(asked) if mode in modes]
             if at:
-                values[at] = np.minimum(values[at], self.program(mode).least_values(vectors[at]))
+                program = self._valuing(mode, len(at))
+                values[at] = np.minimum(values[at], program.least_values(vectors[at]))
         return values
+
+    def _valuing(self, mode: int, prices: int) -> Program:
+        """What finds least values in one mode; columns are those of ``program`` alone, so that they
+        do not depend on how much was asked."""
+        if not self.tables.is_asked_often(mode, prices):
+            return self.program(mode)
+        if mode not in self._small:
+            terms = self.tables.small(mode).restricted(self._taken[mode])
+            self._small[mode] = Program(terms, self.tables.ways[mode].region.key)
+        return self._small[mode]
 
     def _least(self, prices: Prices) -> Least:
         vector = np.array(_vector(prices))

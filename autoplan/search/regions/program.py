@@ -36,8 +36,7 @@ class Program:
         self._sizes = terms.sizes
         one = {number: 0 for scope in terms.tables for number in scope if terms.sizes[number] == 1}
         tables = _merged(terms.restricted(one) if one else terms)
-        fixed = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
-        self._fixed = fixed[0]
+        self._fixed, self._barred = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
         elimination = Elimination(terms.sizes, tables)
         if not elimination.is_small:
             raise PlanError(
@@ -88,12 +87,12 @@ class Program:
     def _run(self, space: Workspace, prices: Amounts) -> npt.NDArray[np.float64]:
         np.dot(self._matrix[:PRICED].T, prices.T, out=space.costs)
         space.costs += self._blocked[:, None]
-        return space.run() + prices @ self._fixed[:PRICED]
+        return space.run() + prices @ self._fixed[:PRICED] + self._barred
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
         at = self._offsets + self._strides @ np.array(choices, dtype=np.intp)
-        total = self._fixed + self._matrix[:, at].sum(1)
+        total = self._fixed + self._matrix[:, at].sum(1) + self._barred
         return total + math.inf if np.isinf(self._blocked[at]).any() else total
 
     def _axes(self, scope: Iterable[int]) -> _Axes:
