@@ -18,7 +18,7 @@ from autoplan.search.weight_costs import Training, weight_costs
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
-from autoplan.trace.graph import OpGraph, OpNode
+from autoplan.trace.graph import OpGraph, OpNode, TensorMeta
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -95,9 +95,12 @@ class Pricing:
         samples = self.job.global_batch // dp
         return sum(
             meta.nbytes * samples // self.graph.batch if meta.batch_dims else meta.nbytes
-            for node in self.graph.of_kind("input")
-            for meta in node.outputs
+            for meta in self._inputs
         )
+
+    @cached_property
+    def _inputs(self) -> tuple[TensorMeta, ...]:
+        return tuple(meta for node in self.graph.of_kind("input") for meta in node.outputs)
 
     def microbatch(self, tp: int, size: int) -> tuple[MicrobatchCosts, tuple[KeptStorage, ...]]:
         """Prices of all choices over ``tp`` ranks for a microbatch, and what choices keep."""
