@@ -14,7 +14,7 @@ from typing import Literal
 from autoplan.job import Job
 from cost_models.memory import MemoryBreakdown
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,10 @@ class RegionPlan:
         blocks: paths of the blocks; empty for the root.
         recomputed: the paths among ``blocks`` that run their whole forward again in the backward.
         recomputed_operators: calls, by node name relative to the kind, that run again in the
-            backward of the blocks that are not in ``recomputed``.
+            backward of the blocks that are not in ``recomputed``. Views among them follow what they
+            are views of.
+        reconverted_inputs: numbers among ``inputs`` of what these blocks keep as it entered alone;
+            what it is in other placements is made again in the backward, where that needs it.
         parameters: placement of each parameter's storage, by name relative to the kind.
         operators: label of the chosen ``Strategy`` of each call, by node name relative to the kind.
         inputs: placement in which each activation enters the block (``Block.inputs`` order).
@@ -60,6 +63,7 @@ class RegionPlan:
     operators: Mapping[str, str]
     inputs: tuple[str, ...]
     recomputed_operators: tuple[str, ...] = ()
+    reconverted_inputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,6 +71,10 @@ def _check_regions(regions: tuple[RegionPlan, ...]) -> None:
         stray = next((block for block in region.recomputed if block not in blocks), None)
         if stray is not None:
             raise _wrong(f"regions.{number}.recomputed", f"{_named(stray)} is none of its blocks")
+        inputs = range(len(region.inputs))
+        other = next((index for index in region.reconverted_inputs if index not in inputs), None)
+        if other is not None:
+            raise _wrong(f"regions.{number}.reconverted_inputs", f"{other} is none of its inputs")
 
 
 def _check_pipeline(plan: Plan) -> None:

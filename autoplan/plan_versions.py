@@ -31,6 +31,7 @@ _NEW_MEMBERS = {
         "alternatives.*.mesh.outermost",
         *(f"alternatives.*.{member}" for member in ("schedule", "stages_per_rank", "replicas")),
     ),
+    4: ("regions.*.reconverted_inputs",),
 }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from autoplan.codegen.again import Again
 from autoplan.codegen.naming import variable
 from autoplan.codegen.operators import is_dropout
 from autoplan.errors import PlanError
@@ -25,6 +27,7 @@ class Choices:
         layout: placements on the axes that split the batch.
         dp, num_microbatches, tp: degrees.
         recomputed: paths of blocks that are recomputed in the backward.
+        again: what else runs again in the backward, by path of the block.
         stages: of the pipeline; none without one.
     """
 
@@ -36,6 +39,7 @@ class Choices:
     tp: int
     recomputed: frozenset[str]
     stages: tuple[StagePlan, ...] = ()
+    again: Mapping[str, Again] = field(default_factory=dict)
 
     @property
     def is_alone(self) -> bool:

@@ -3,7 +3,8 @@
 One class per kind of block and one for the model. Parameters are read where the model keeps them;
 ``local`` takes this rank's piece of a DTensor. Every change of placement is a call of a collective,
 named by what it does forward and backward, and results that are not whole on every rank say so
-behind the line. What ``del`` lets go of is memory that autograd does not keep.
+behind the line. What ``del`` lets go of is memory that autograd does not keep. ``again(f, ...)`` is
+``f(...)``, whose result is made again in the backward instead of kept.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from autoplan.codegen.program import (
     Value,
     operands,
     results,
+    runs_again,
 )
 from autoplan.codegen.runs import Step, steps
 from autoplan.errors import UnsupportedModelError
@@ -71,6 +73,8 @@ def _imports(functions: Sequence[Function]) -> Iterator[str]:
     for name in sorted(apart):
         yield from _import_names(_MODULES[name], [name])
     yield from _import_names("autoplan.runtime.ops", ["local", *sorted(local_ops - apart)])
+    if any(map(runs_again, statements)):
+        yield "from autoplan.runtime.recompute import recomputing"
     yield ""
     yield "aten = torch.ops.aten"
     yield "tp: AxisGroup  # bound when this module is built"
@@ -131,8 +135,11 @@ def _function(
     counts: Sequence[Value] | None = None,
 ) -> Iterator[str]:
     arguments = [value for value in function.inputs if value not in (counts or ())]
-    names = ["self", *(value.name for value in arguments)]
+    recomputes = any(map(runs_again, function.statements))
+    names = ["self", *["again"] * recomputes, *(value.name for value in arguments)]
     names += ["counts"] if counts is not None else []
+    if recomputes:
+        yield f"{_INDENT}@recomputing"
     yield f"{_INDENT}def {name}({', '.join(names)}):"
     body = list(_body(function, arguments, counts or ()))
     returned = [_operand(value) for value in function.outputs]
@@ -183,6 +190,8 @@ def _lines(statement: Statement) -> Iterator[str]:
     names = [value.name for value in outputs]
     left = _targets(names) if is_list or len(names) > 1 else names[0]
     function, arguments = _right(statement)
+    if runs_again(statement):
+        function, arguments = "again", [function, *arguments]
     comment = _placements(outputs)
     comment = f"  # {comment}" if comment else ""
     line = f"{left} = {function}({', '.join(arguments)}){comment}"

@@ -1,9 +1,10 @@
 """Frees memory as early as a careful programmer would, by names.
 
 A value that autograd keeps lives on whatever the program does, and so does an argument, which the
-caller holds; nothing is written for them. Any other storage is let go after its last use: by giving
-its name to what is made of it (a view, the same tensor placed otherwise, the next block's result),
-or by ``del``.
+caller holds, and what is read again in the backward; nothing is written for them. Of what is made
+again, autograd keeps nothing. Any other storage is let go after its last use: by giving its name to
+what is made of it (a view, the same tensor placed otherwise, the next block's result), or by
+``del``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from autoplan.codegen.program import (
     Operand,
     Statement,
     Value,
+    is_renaming,
     operands,
     results,
+    runs_again,
 )
 
 _MODULE = "self"
@@ -81,10 +84,7 @@ def _frees(function: Function, names: Mapping[str, str]) -> tuple[tuple[str, ...
     storage = _storages(function)
     kept = {storage[value.name] for value in function.inputs}
     kept |= {storage[value.name] for value in function.outputs if isinstance(value, Value)}
-    kept.add(_MODULE)
-    for statement in function.statements:
-        if isinstance(statement, Call):
-            kept |= {storage[name] for name in statement.keeps}
+    kept |= {_MODULE, *_kept_for_backward(function, storage)}
     last = _last_uses(function, storage)
     bound: dict[str, str] = {}
     frees: list[tuple[str, ...]] = []
@@ -96,6 +96,19 @@ def _frees(function: Function, names: Mapping[str, str]) -> tuple[tuple[str, ...
             del bound[name]
         frees.append(dead if index < len(function.statements) - 1 else ())
     return tuple(frees)
+
+
+def _kept_for_backward(function: Function, storage: Mapping[str, str]) -> set[str]:
+    """Storages that autograd or what runs again keeps; none of what is made again."""
+    kept: set[str] = set()
+    made: set[str] = set()
+    for statement in function.statements:
+        if isinstance(statement, Call):
+            kept |= {storage[name] for name in statement.keeps}
+        if runs_again(statement):
+            kept |= {storage[v.name] for v in operands(statement) if isinstance(v, Value)}
+            made |= {storage[value.name] for value in results(statement)}
+    return kept - made
 
 
 def _last_uses(function: Function, storage: Mapping[str, str]) -> dict[str, int]:
@@ -124,7 +137,7 @@ def _bases(statement: Statement) -> tuple[Operand | None, ...]:
     """For every result the operand whose storage it shares."""
     if isinstance(statement, Call):
         return statement.views
-    if isinstance(statement, Convert) and statement.function.startswith("identity__"):
+    if isinstance(statement, Convert) and is_renaming(statement):
         return (statement.source,)
     return (None,) * len(results(statement))
 

@@ -80,4 +80,5 @@ def _block(choices: Choices, block: Block) -> Function:
             scope.hold(ref, path, choices.storage(name))
     for name, model in zip(block.nodes, first.nodes, strict=True):
         scope.call(graph.by_name[name], choices.name_of(model, block.kind))
-    return scope.function(scope.operand(ref) for ref in block.outputs)
+    outputs = [scope.operand(ref) for ref in block.outputs]
+    return scope.function(outputs, again=choices.again.get(block.path))

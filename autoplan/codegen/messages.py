@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autoplan.codegen.program import BlockCall, Call, Convert, Function, Program
+from autoplan.codegen.program import (
+    BlockCall,
+    Call,
+    Convert,
+    Function,
+    Program,
+    Statement,
+    runs_again,
+)
 
 _MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "regroup"})
 _FORWARD_OF_OPS: Mapping[str, tuple[str, ...]] = {
@@ -38,8 +46,12 @@ def stage_messages(program: Program, index: int) -> StageMessages:
     )
 
 
-def _forward(function: Function, block_of: Callable[[BlockCall], Function]) -> Iterator[str]:
-    for statement in function.statements:
+def _forward(
+    function: Function,
+    block_of: Callable[[BlockCall], Function],
+    taken: Callable[[Statement], bool] = lambda _: True,
+) -> Iterator[str]:
+    for statement in filter(taken, function.statements):
         if isinstance(statement, BlockCall):
             yield from _forward(block_of(statement), block_of)
         elif isinstance(statement, Convert):
@@ -49,12 +61,14 @@ def _forward(function: Function, block_of: Callable[[BlockCall], Function]) -> I
 
 
 def _backward(function: Function, block_of: Callable[[BlockCall], Function]) -> Iterator[str]:
-    """Messages of the gradients, last statement first; a recomputed block runs its forward too."""
+    """Messages of the gradients, last statement first, each block behind what it runs again."""
     for statement in reversed(function.statements):
         if isinstance(statement, BlockCall):
             inner = block_of(statement)
             if statement.recomputed:
                 yield from _forward(inner, block_of)
+            else:
+                yield from _forward(inner, block_of, runs_again)
             yield from _backward(inner, block_of)
         elif isinstance(statement, Convert):
             yield from _meeting(statement, side=1)

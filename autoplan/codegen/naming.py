@@ -12,6 +12,7 @@ RESERVED = frozenset(
         "self", "tp", "device", "index", "counts", "draws", "aten", "torch", "local", "checkpoint",
         "ops", "collectives", "Container", "AxisGroup", "invariant_dropout",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
+        "again", "recomputing",
     }
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoplan.codegen.again import again_of
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
@@ -43,6 +44,7 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
         tp=plan.mesh.tp,
         recomputed=frozenset(path for region in plan.regions for path in region.recomputed),
         stages=plan.stages,
+        again=again_of(graph, plan.regions),
     )
     return emit_choices(choices, plan.job.model.name)
 

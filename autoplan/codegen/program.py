@@ -63,6 +63,7 @@ class Call:
         keeps: names of the operands and outputs that autograd keeps for the backward.
         local_op: the function of ``autoplan.runtime.ops`` that stands in for ``target``.
         node: the graph's node, for messages.
+        again: whether it runs once more in the backward.
     """
 
     target: str
@@ -74,13 +75,15 @@ class Call:
     keeps: tuple[str, ...]
     local_op: str | None = None
     node: str = field(default="", compare=False)
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Convert:
     """A change of placement on ``tp``, by a function of ``autoplan.runtime.collectives``.
 
-    ``args`` and ``kwargs`` are dims and parts; ``args`` stand before the axis.
+    ``args`` and ``kwargs`` are dims and parts; ``args`` stand before the axis. ``again`` says
+    whether it runs once more in the backward.
     """
 
     function: str
@@ -88,6 +91,7 @@ class Convert:
     args: tuple[int, ...]
     kwargs: tuple[tuple[str, int], ...]
     output: Value
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,6 +211,16 @@ def results(statement: Statement) -> tuple[Value, ...]:
     if isinstance(statement, (Call, BlockCall)):
         return statement.outputs
     return (statement.output,)
+
+
+def is_renaming(convert: Convert) -> bool:
+    """Whether the result shares memory with what is converted."""
+    return convert.function.startswith("identity__")
+
+
+def runs_again(statement: Statement) -> bool:
+    """Whether a statement of a block runs once more in the block's backward."""
+    return isinstance(statement, (Call, Convert)) and statement.again
 
 
 def _flatten(value: Expression) -> tuple[Operand, ...]:

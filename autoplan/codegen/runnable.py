@@ -19,14 +19,10 @@ def obstacle(graph: OpGraph, plan: Plan) -> str | None:
             f"the plan has pp = {plan.mesh.pp} and {len(plan.stages)} stages: give every rank of "
             "the pipeline a stage, or plan with pp = 1"
         )
-    for region in plan.regions:
-        if region.recomputed_operators:
-            return (
-                f"region {region.kind or 'of the root'} recomputes "
-                f"{region.recomputed_operators[0]} alone, which cannot be run yet: recompute "
-                "whole blocks or none"
-            )
-    recomputes = any(region.recomputed for region in plan.regions)
+    recomputes = any(
+        region.recomputed or region.recomputed_operators or region.reconverted_inputs
+        for region in plan.regions
+    )
     reason = runs(plan.schedule, zero=plan.zero, recomputes=recomputes)
     if reason is None and RUNNABLE_SCHEDULES[plan.schedule].splits_backward:
         found = split_obstacle(graph, plan.stages)

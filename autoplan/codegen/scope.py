@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from autoplan.codegen.again import Again, marked
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.draws import draw_arguments
 from autoplan.codegen.liveness import tidy
@@ -144,23 +145,25 @@ class Scope:
         self._statements.append(statement)
 
     def function(
-        self, outputs: Iterable[Operand], made_by_blocks: Collection[str] = ()
+        self,
+        outputs: Iterable[Operand],
+        made_by_blocks: Collection[str] = (),
+        again: Again | None = None,
     ) -> Function:
         """The function as it stands, with these results.
 
         Args:
             made_by_blocks: names of the arguments that are results of blocks elsewhere.
+            again: of a block, what runs again in its backward.
         """
         draws = any(DRAWS in operands(statement) for statement in self._statements)
-        return tidy(
-            Function(
-                inputs=(*self._inputs, DRAWS) if draws else tuple(self._inputs),
-                statements=tuple(self._statements),
-                outputs=tuple(outputs),
-                frees=((),) * len(self._statements),
-            ),
-            made_by_blocks,
+        whole = Function(
+            inputs=(*self._inputs, DRAWS) if draws else tuple(self._inputs),
+            statements=tuple(self._statements),
+            outputs=tuple(outputs),
+            frees=((),) * len(self._statements),
         )
+        return tidy(whole if again is None else marked(whole, again), made_by_blocks)
 
     def _value(self, ref: Ref, name: str, placement: Placement) -> Value:
         return Value(

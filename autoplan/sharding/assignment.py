@@ -60,11 +60,6 @@ def assign(graph: OpGraph, regions: Sequence[RegionPlan], tp_size: int) -> Assig
     reader = _Reader(graph, MeshAxis("tp", tp_size))
     blocks = {block.path: block for block in graph.blocks}
     for region in regions:
-        if region.recomputed_operators:
-            raise PlanError(
-                f"region {region.kind} recomputes {region.recomputed_operators[0]} alone, which "
-                "cannot be run yet: recompute whole blocks or none"
-            )
         if region.kind == ROOT:
             reader.root(region)
         else:
@@ -144,6 +139,7 @@ class _Reader:
         operators = {relative_name(kind, name): name for name in first.nodes}
         parameters = {relative_name(kind, name): name for name in _parameters(self.graph, first)}
         _same_names("operator", operators, region.operators, where)
+        _known_names("recomputed operator", region.recomputed_operators, operators, where)
         _same_names("parameter", parameters, region.parameters, where)
         entries = self._entries(region, first)
         chosen = [

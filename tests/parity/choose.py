@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from autoplan.codegen import Emitted
+from autoplan.codegen.again import Again
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import PlanError
@@ -34,6 +35,7 @@ def choices(
     num_microbatches: int = 1,
     recomputed: frozenset[str] = frozenset(),
     stages: tuple[StagePlan, ...] = (),
+    again: Mapping[str, Again] | None = None,
 ) -> Choices:
     """Walks the graph; ``pick`` chooses among the strategies that can follow their sources."""
     stored = {
@@ -77,6 +79,7 @@ def choices(
         tp=tp,
         recomputed=recomputed,
         stages=stages,
+        again=again or {},
     )
 
 

@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from autoplan.codegen.again import Again
+from autoplan.codegen.operators import DROPOUT
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.runtime.reference_dropout import reference_dropout
 from autoplan.sharding.placement import Replicate, Shard
 from autoplan.trace.capture import capture
 from autoplan.trace.stack import stack_of
+from tests.parity.again import random_again
 from tests.parity.choose import random_program, recipe, replicated
 from tests.parity.dropping import MODELS, dropping
 from tests.parity.models import initialise
@@ -56,6 +59,24 @@ def test_meshes(name, entry, tp, dp, num_microbatches):
         dp=dp, num_microbatches=num_microbatches, recomputed=recomputed,
     )  # fmt: skip
     assert_same(sharded(emit_choices(placed, name), tested.model, tested.batch), tested.truth())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tp", [1, 4])
+def test_operators_that_run_again_drop_the_same(name, tp):
+    tested = dropping(name)
+    dropouts = {
+        block.path: Again(
+            calls=frozenset(n for n in block.nodes if tested.graph.by_name[n].target == DROPOUT),
+            inputs=frozenset(),
+        )
+        for block in tested.graph.blocks
+    }
+    for again in (dropouts, random_again(tested.graph, tp)):
+        placed = recipe(tested.graph, tp, WEIGHTS[name], dp=3, num_microbatches=2, again=again)
+        emitted = emit_choices(placed, name)
+        assert "again(" in emitted.source
+        assert_same(sharded(emitted, tested.model, tested.batch), tested.truth())
 
 
 @pytest.mark.parametrize("name", MODELS)

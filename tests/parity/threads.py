@@ -50,13 +50,15 @@ def on_ranks(size: int, run: Callable[[AxisGroup], T]) -> list[T]:
 def _meeting(size: int) -> Iterator[Barrier]:
     """Collectives by barrier; ranks that issue different ones are told so."""
     barrier = Barrier(size, timeout=TIMEOUT_S)
-    slots: list[tuple[str, Tensor]] = [("", torch.empty(0))] * size
+    nothing = ("", torch.empty(0))
+    slots: list[tuple[str, Tensor]] = [nothing] * size
 
     def meet(kind: str, x: Tensor, group: str) -> list[Tensor]:
         slots[int(group)] = (f"{kind} {tuple(x.shape)} {x.dtype}", x)
         barrier.wait()
         kinds, tensors = zip(*slots, strict=True)
         barrier.wait()
+        slots[int(group)] = nothing  # else it would live until the next message
         assert len(set(kinds)) == 1, f"ranks meet for different collectives: {set(kinds)}"
         assert x.is_contiguous()
         return list(tensors)

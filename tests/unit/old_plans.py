@@ -9,18 +9,19 @@ from autoplan import plan_io
 from autoplan.plan import Plan
 
 # By version: objects of the file that lack members which the present version has.
+_LACKS_IN_3 = {"regions.*": ("reconverted_inputs",)}
 _LACKS_IN_2 = {
     "": ("stages", "replicas"),
     "job": ("planned_only",),
     "job.pins": ("schedule", "stages_per_rank", "replicas", "outermost"),
     "mesh": ("outermost",),
-    "regions.*": ("recomputed_operators",),
+    "regions.*": ("recomputed_operators", "reconverted_inputs"),
     "estimate.stages.*": ("forward_s", "backward_s", "bubble_s", "held_microbatches"),
     "alternatives.*": ("schedule", "stages_per_rank", "replicas"),
     "alternatives.*.mesh": ("outermost",),
 }
 _LACKS_IN_1 = _LACKS_IN_2 | {"job": ("memory_limit_bytes", "placements", "planned_only")}
-LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2}
+LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3}
 
 
 def as_version(plan: Plan, version: int, *, keeping: str = "") -> str:

@@ -32,15 +32,21 @@ def plan() -> Plan:
 def test_nothing_is_in_the_way(plan):
     assert obstacle(case("gpt").graph, plan) is None
     assert obstacle(case("gpt").graph, replace(plan, schedule="1f1b", zero=3, replicas=1)) is None
+    root, layers = plan.regions
+    alone = replace(layers, recomputed_operators=tuple(layers.operators)[:1])
+    again = replace(plan, schedule="1f1b", regions=(root, alone))
+    assert obstacle(case("gpt").graph, again) is None
 
 
 def test_each_obstacle_has_its_cure(plan):
     root, layers = plan.regions
     alone = replace(layers, recomputed_operators=tuple(layers.operators)[:1])
     again = replace(layers, recomputed=layers.blocks)
+    entered = replace(layers, reconverted_inputs=(0,))
     for wrong, cure in (
         (replace(plan, stages=()), "give every rank of the pipeline a stage"),
-        (replace(plan, regions=(root, alone)), "recompute whole blocks or none"),
+        (replace(plan, regions=(root, alone)), "recompute nothing, or use 1f1b"),
+        (replace(plan, regions=(root, entered)), "recompute nothing, or use 1f1b"),
         (replace(plan, regions=(root, again)), "recompute nothing, or use 1f1b"),
         (replace(plan, schedule="dualpipe"), "use one of none, gpipe"),
     ):

@@ -58,6 +58,8 @@ def test_a_plan_with_a_pipeline_is_kept() -> None:
         ("regions.1.blocks.0", LAYERS[8], "regions.1.blocks: 'model.layers.8' is in two places"),
         ("regions.1.blocks.1", LAYERS[0], "regions.1.blocks: 'model.layers.0' is in two places"),
         ("regions.2.recomputed", ["y"], "regions.2.recomputed: 'y' is none of its blocks"),
+        ("regions.1.reconverted_inputs", [0, 1], "regions.1.reconverted_inputs: 1 is none of its"),
+        ("regions.1.reconverted_inputs", [-1], "regions.1.reconverted_inputs: -1 is none of its"),
         ("replicas", 0, "replicas: 0 is less than one"),
         ("replicas", 3, "replicas: 3 does not divide the 2 ranks of dp"),
         ("estimate.stages", [], "estimate.stages: 0 for 4 ranks of pp"),

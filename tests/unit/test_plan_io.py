@@ -41,7 +41,8 @@ degree = st.integers(1, 64)
 regions = st.builds(
     RegionPlan,
     kind=text, blocks=st.just(()), recomputed=st.just(()), parameters=mapping, operators=mapping,
-    inputs=texts, recomputed_operators=texts,
+    inputs=st.just(("Replicate()", "Shard(1)")), recomputed_operators=texts,
+    reconverted_inputs=st.sampled_from([(), (0,), (1,), (0, 1)]),
 )  # fmt: skip
 memories = st.builds(MemoryBreakdown, **dict.fromkeys(MemoryBreakdown.__slots__, count))
 ranks = st.builds(
@@ -248,11 +249,12 @@ def test_text_is_readable():
         ("job.global_batch", 8, "not the global batch of 8"),
         ("zero", 4, "zero: 4 is not a stage"),
         ("zero", 2**63, "does not fit 64 bits"),
-        ("version", 4, "version 4 is not 3"),
-        ("version", "1", "version '1' is not 3"),
-        ("version", True, "version True is not 3"),
+        ("version", 5, "version 5 is not 4"),
+        ("version", "1", "version '1' is not 4"),
+        ("version", True, "version True is not 4"),
         ("version", 1, "job.memory_limit_bytes: unknown field in a file of version 1"),
         ("version", 2, "job.planned_only: unknown field in a file of version 2"),
+        ("version", 3, "regions.0.reconverted_inputs: unknown field in a file of version 3"),
         ("job.memory_margin", 1, "job.memory_margin: "),
         ("job.memory_limit_bytes", 0, "job.memory_limit_bytes: 0 is none"),
         ("job.memory_limit_bytes", True, "job.memory_limit_bytes: .*integer"),
@@ -268,7 +270,7 @@ def test_wrong_fields_are_named(path, value, complaint):
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_files_of_older_versions_load_and_are_written_anew(version):
     found = plan_io.from_json(as_version(sample_plan.PLAN, version))
     assert found == sample_plan.PLAN
@@ -279,7 +281,7 @@ def test_files_of_older_versions_load_and_are_written_anew(version):
     ("version", "member"),
     [
         (version, member)
-        for version in (1, 2)
+        for version in (1, 2, 3)
         for member in members_after(sample_plan.PLAN, version)
     ],
 )

@@ -218,7 +218,11 @@ def test_every_block_is_in_one_region(graph, regions, parts, message):
         assign(graph, [root, *own], 2)
 
 
-def test_operators_recomputed_alone_are_refused(graph, regions):
-    alone = changed(regions, 1, recomputed_operators=("up/linear",))
-    with pytest.raises(PlanError, match="recomputes up/linear alone, which cannot be run yet"):
+def test_unknown_operators_that_run_again_are_named(graph, regions):
+    alone = changed(regions, 1, recomputed_operators=("up/linear", "upper/linear"))
+    with pytest.raises(
+        PlanError, match="recomputed operator 'upper/linear', which the model lacks"
+    ):
         assign(graph, alone, 2)
+    known = changed(regions, 1, recomputed_operators=("up/linear",))
+    assert assign(graph, known, 2) == assign(graph, regions, 2)

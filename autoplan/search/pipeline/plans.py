@@ -99,4 +99,5 @@ def _blocks(found: Found) -> Iterator[RegionPlan]:
             operators={relative_name(kind, name): s for name, s in decided.strategies.items()},
             inputs=tuple(map(repr, decided.inputs)),
             recomputed_operators=tuple(relative_name(kind, name) for name in again),
+            reconverted_inputs=() if whole else decided.converted_again,
         )

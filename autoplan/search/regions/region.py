@@ -14,6 +14,7 @@ from functools import cached_property
 from autoplan.search.folded_graph import FoldedGraph
 from autoplan.search.regions.boundaries import Boundary, boundary_of, folded_ref
 from autoplan.trace.graph import OpNode, Ref
+from autoplan.trace.needed import is_view, needed_calls
 from autoplan.trace.stack import Item, Stack
 
 
@@ -65,7 +66,7 @@ class Region:
         return ref
 
     def is_view(self, node: OpNode) -> bool:
-        return bool(node.alias_of) and all(node.alias_of)
+        return is_view(node)
 
     def is_whole(self, ref: Ref) -> bool:
         """Whether a tensor is a view of something that every rank has whole."""
@@ -75,19 +76,7 @@ class Region:
     @cached_property
     def needed(self) -> frozenset[str]:
         """Calls of whose results the backward needs some, or what they keep internally."""
-        found: set[str] = set()
-        for node in self.calls:
-            for kept in node.saved:
-                if kept.operand is not None:
-                    found.add(self.allocator(self.reads[node.name][kept.operand]).node)
-                else:
-                    found.add(node.name)
-        for node in reversed(self.calls):
-            if node.name in found:
-                found.update(self.allocator(ref).node for ref in self.reads[node.name])
-        return frozenset(
-            node.name for node in self.calls if node.name in found and not self.is_view(node)
-        )
+        return needed_calls(self.calls, self.reads, self.allocator)
 
 
 def regions_of(
