@@ -15,6 +15,7 @@ from autoplan.zoo.preset import Preset
 from autoplan.zoo.pretrained import pretrained
 from autoplan.zoo.rotary import ROTARY
 from autoplan.zoo.seq2seq import SEQ2SEQ
+from autoplan.zoo.states import STATES
 from autoplan.zoo.subject import ModelUnderPlan
 from autoplan.zoo.written import written
 
@@ -25,6 +26,7 @@ PRESETS: Mapping[str, Preset] = {
     **ENCODERS,
     **SEQ2SEQ,
     **IMAGES,
+    **STATES,
     **OTHERS,
 }
 

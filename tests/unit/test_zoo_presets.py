@@ -47,7 +47,7 @@ PARAMETERS = {
     "whisper-small": 241_734_912, "whisper-large-v3": 1_543_490_560,
     "convnext-tiny": 28_589_128, "convnext-base": 88_591_464, "convnext-large": 197_767_336,
     "swin-tiny": 28_288_354, "swin-base": 87_768_224,
-    "lstm-66m": 66_034_000,
+    "lstm-66m": 66_034_000, "mamba2-130m": 128_989_632, "mamba2-2.7b": 2_702_599_680,
 }  # fmt: skip
 """Of the released weights; models without a release are counted by their sizes below."""
 
@@ -57,7 +57,10 @@ SIZES = {
     "gpt3-13b": (5120, 40), "gpt3-175b": (12288, 96), "opt-66b": (9216, 64),
     "opt-175b": (12288, 96),
 }  # fmt: skip
-ROUNDED = {"pangu-200b": 207.0e9, "dlrm-24b": 24.0e9}
+ROUNDED = {
+    "pangu-200b": 207.0e9, "dlrm-24b": 24.0e9, "mamba2-370m": 3.7e8, "mamba2-780m": 7.8e8,
+    "mamba2-1.3b": 1.34e9,
+}  # fmt: skip
 """As published, to the digits that are printed; the query layer is one of PanGu's 64."""
 
 VOCABULARIES = {"gpt3": (50257, 2048), "opt": (50272, 2050)}
@@ -68,6 +71,7 @@ LENGTHS = {
     "llama3.1": 8192, "llama3.2": 8192, "mistral": 8192, "qwen2": 4096, "qwen3": 4096,
     "gemma": 8192, "gemma2": 8192, "bert": 512, "roberta": 512, "t5": 512, "bart": 1024,
     "mixtral": 8192, "deepseek": 4096, "whisper": 448, "lstm": 35, "pangu": 1024,
+    "mamba2": 2048,
 }  # fmt: skip
 PAIRED = ("t5", "bart")
 RECORDS = {
@@ -89,7 +93,7 @@ def _count(name: str) -> float:
     if name in PARAMETERS:
         return PARAMETERS[name]
     if name in ROUNDED:
-        return pytest.approx(ROUNDED[name], rel=0.002)
+        return pytest.approx(ROUNDED[name], rel=0.005)
     if name == "mmoe":
         expert = 2048 * (2048 + 1) + 512 * (2048 + 1)
         return 32 * 2**20 * 64 + 8 * expert + 2 * (2048 * 8 + 256 * (512 + 1) + 256 + 1)
