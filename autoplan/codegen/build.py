@@ -34,9 +34,10 @@ def build_module(
         parameter: makes the parameter of an original name: a DTensor on ``tp``, or this rank's
             local tensor.
         buffer: makes the buffer of an original name, likewise.
-        axes: this rank's ``runtime.collectives.AxisGroup`` of each axis; ``tp`` is read.
+        axes: this rank's ``runtime.collectives.AxisGroup`` of ``tp``, and of ``dp`` where BatchNorm
+            is split over it.
     """
-    namespace = _run(emitted.source, axes["tp"])
+    namespace = _run(emitted.source, axes)
     root = namespace[stage.root_class]()
     for path, name in stage.block_classes.items():
         owner, last = _owner(root, path)
@@ -52,11 +53,11 @@ def build_module(
     return root
 
 
-def _run(source: str, tp: Any) -> dict[str, Any]:
+def _run(source: str, axes: Mapping[str, Any]) -> dict[str, Any]:
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     filename = f"<autoplan {digest}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = {"__name__": f"autoplan_emitted_{digest}", "tp": tp}
+    namespace: dict[str, Any] = {"__name__": f"autoplan_emitted_{digest}", **axes}
     exec(compile(source, filename, "exec"), namespace)
     return namespace
 

@@ -28,6 +28,11 @@ def check_runnable(choices: Choices) -> None:
         raise UnsupportedModelError(
             f"{choices.layout.mixing[0]}; run it with dp=1 and one microbatch, or change the model"
         )
+    if choices.num_microbatches > 1 and choices.layout.synced:
+        raise UnsupportedModelError(
+            f"{choices.layout.synced[0]} takes statistics of the whole batch, so that a rank's "
+            "part of it is one microbatch: plan with num_microbatches = 1"
+        )
     if choices.splits > 1 and choices.layout.loss != Partial():
         raise UnsupportedModelError(
             f"the loss {choices.graph.output.node} is no sum over the samples of the batch; "

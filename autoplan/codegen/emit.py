@@ -18,6 +18,7 @@ from dataclasses import replace
 from autoplan.codegen.header import printable
 from autoplan.codegen.program import (
     DRAWS,
+    Axis,
     BlockCall,
     BlockClass,
     Call,
@@ -42,13 +43,16 @@ from autoplan.trace.graph import BatchInt, TorchValue
 
 _INDENT = "    "
 _WIDTH = 100 - 2 * len(_INDENT)
-_MODULES = {"invariant_dropout": "autoplan.runtime.dropout"}  # not in runtime.ops
+_MODULES = {  # of stand-ins that are not in runtime.ops
+    "invariant_dropout": "autoplan.runtime.dropout",
+    "synced_batch_norm": "autoplan.runtime.batch_norm",
+}
 _COUNTED = "."  # no module can have this name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def source_of(program: Program, header: str) -> str:
-    """The text of a module; ``tp`` is to be bound in its namespace."""
+    """The text of a module; ``tp`` and ``dp`` are to be bound in its namespace."""
     classes = [_block_class(block) for block in program.blocks]
     classes += [_stage_class(program, index) for index in range(len(program.stages))]
     parts = [
@@ -78,6 +82,12 @@ def _imports(functions: Sequence[Function]) -> Iterator[str]:
     yield ""
     yield "aten = torch.ops.aten"
     yield "tp: AxisGroup  # bound when this module is built"
+    if any(_names_dp(statement) for statement in statements):
+        yield "dp: AxisGroup  # likewise"
+
+
+def _names_dp(statement: Statement) -> bool:
+    return isinstance(statement, Call) and any(value == Axis("dp") for _, value in statement.kwargs)
 
 
 def _import_names(module: str, names: Sequence[str]) -> Iterator[str]:
@@ -246,6 +256,8 @@ def _expression(value: Expression) -> str:
         return _operand(value)
     if isinstance(value, tuple):
         return f"[{', '.join(map(_expression, value))}]"
+    if isinstance(value, Axis):
+        return value.name
     if isinstance(value, DrawNumber):
         return f"self.draws_before + {value.after}"
     if isinstance(value, TorchValue):

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 RESERVED = frozenset(
     {
-        "self", "tp", "device", "index", "counts", "draws", "aten", "torch", "local", "checkpoint",
-        "ops", "collectives", "Container", "AxisGroup", "invariant_dropout",
+        "self", "tp", "dp", "device", "index", "counts", "draws", "aten", "torch", "local",
+        "checkpoint", "ops", "collectives", "Container", "AxisGroup", "invariant_dropout",
+        "synced_batch_norm",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
         "again", "recomputing",
     }

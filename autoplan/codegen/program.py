@@ -44,12 +44,28 @@ class DrawNumber:
     after: int
 
 
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """This rank's place on a mesh axis, as an argument."""
+
+    name: str
+
+
 DRAWS = Value(name="draws", shape=(), dtype="", placement=Replicate())
 """The argument of functions that draw random numbers: the ``runtime.random.Draws`` to draw by."""
 
 Operand = Value | Held
 Expression = (
-    Operand | TorchValue | DrawNumber | bool | int | float | str | None | tuple["Expression", ...]
+    Operand
+    | TorchValue
+    | DrawNumber
+    | Axis
+    | bool
+    | int
+    | float
+    | str
+    | None
+    | tuple["Expression", ...]
 )
 
 

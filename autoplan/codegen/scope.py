@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from autoplan.codegen.again import Again, marked
 from autoplan.codegen.choices import Choices
-from autoplan.codegen.draws import draw_arguments
+from autoplan.codegen.draws import stand_in
 from autoplan.codegen.liveness import tidy
 from autoplan.codegen.naming import Names
-from autoplan.codegen.operators import is_dropout, returns_list
+from autoplan.codegen.operators import returns_list
 from autoplan.codegen.program import (
     DRAWS,
     Call,
@@ -111,17 +111,17 @@ class Scope:
             for ref, placement in zip(refs, strategy.outputs, strict=True)
         )
         args, kwargs = local_arguments(node, shapes, self._graph.batch)
-        local_op, drawn = strategy.local_op, ()
-        if is_dropout(node):
-            args, local_op = args[:2], "invariant_dropout"
-            drawn = draw_arguments(self._choices, node, strategy.outputs[0])
+        local_op, told = strategy.local_op, ()
+        found = stand_in(self._choices, node, strategy.outputs[0])
+        if found is not None:
+            local_op, told = found
         given = iter(read)
         outputs = tuple(self.define(refs, name, strategy.outputs))
         self._statements.append(
             Call(
                 target=local_target(node.target),
                 args=tuple(_substitute(arg, given) for arg in args),
-                kwargs=(*((key, _substitute(value, given)) for key, value in kwargs), *drawn),
+                kwargs=(*((key, _substitute(value, given)) for key, value in kwargs), *told),
                 outputs=outputs,
                 is_list=returns_list(node.target),
                 views=_views(node, read),

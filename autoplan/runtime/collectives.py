@@ -113,6 +113,16 @@ def reduce_over(x: Tensor, axis: AxisGroup, op: str = "sum") -> Tensor:
     return c10d.wait(c10d.all_reduce(x.contiguous(), op, axis.group))
 
 
+def by_rank(x: Tensor, axis: AxisGroup, parts: int) -> Tensor:
+    """This rank's shard of a whole vector, outside autograd."""
+    return _slice(x, axis, 0, parts)
+
+
+def gathered(x: Tensor, axis: AxisGroup, parts: int) -> Tensor:
+    """The whole of a sharded vector, outside autograd."""
+    return _all_gather(x, axis, 0, parts)
+
+
 def _by_rank(x: Tensor, dim: int, parts: int, ranks: int) -> Tensor:
     """The rank factor of ``dim`` moved to a new leading dim; a view."""
     chunk = x.shape[dim] // (parts * ranks)

@@ -15,6 +15,7 @@ from autoplan.runtime.random import Draws
 def invariant_dropout(
     x: Tensor,
     p: float,
+    train: bool = True,
     *,
     draws: Draws | None,
     number: int,

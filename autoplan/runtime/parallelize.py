@@ -98,7 +98,15 @@ def parallelize(
             random,
         ),
         state=TrainingState(
-            parameters=parameters, layouts=layouts, buffers=buffers, mesh=mesh, random=random
+            parameters=parameters,
+            layouts=layouts,
+            buffers={
+                name: buffer
+                for name, buffer in buffers.items()
+                if mesh.pp_rank in layouts[name].pp_ranks
+            },
+            mesh=mesh,
+            random=random,
         ),
         emitted=emitted,
         plan=plan,

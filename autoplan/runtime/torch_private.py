@@ -18,6 +18,7 @@ _USED = (
     "torch.ops._c10d_functional.all_to_all_single",
     "torch.ops._c10d_functional.wait_tensor",
     "torch.autograd.Variable._execution_engine.queue_callback",
+    "torch._C._current_graph_task_id",
     "torch.distributed.device_mesh.DeviceMesh._flatten",
     "torch.distributed.pipelining.schedules._PipelineScheduleRuntime",
     "torch.distributed.pipelining.schedules._Action",
@@ -59,9 +60,15 @@ def resolve(name: str) -> Any:
     return found
 
 
-all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback, flatten_mesh = (
-    resolve(name) for name in _USED[:7]
+all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback = (
+    resolve(name) for name in _USED[:6]
 )
+_graph_task, flatten_mesh = (resolve(name) for name in _USED[6:8])
 ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
-    resolve(name) for name in _USED[7:]
+    resolve(name) for name in _USED[8:]
 )
+
+
+def is_in_backward() -> bool:
+    """Whether autograd runs a backward in this thread, as when a block is computed again."""
+    return _graph_task() != -1

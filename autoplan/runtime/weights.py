@@ -34,7 +34,7 @@ class WeightSource:
 
     Attributes:
         layouts: how every parameter and buffer is laid out over ``pp`` and ``tp``, by original
-            name. Every rank of ``pp`` holds all buffers.
+            name.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class WeightSource:
         self._buffers = {
             name: _find(buffers, name, stored) for name, stored in emitted.buffers.items()
         }
-        holders: dict[str, set[int]] = {name: set() for name in emitted.parameters}
+        holders: dict[str, set[int]] = {}
         for stage in emitted.stages:
-            for name in stage.parameters:
-                holders[name].add(stage.rank)
+            for name in (*stage.parameters, *stage.buffers):
+                holders.setdefault(name, set()).add(stage.rank)
         self.layouts = {
             name: ParameterLayout(
                 shape=stored.meta.shape,

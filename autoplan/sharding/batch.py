@@ -22,6 +22,7 @@ from autoplan.sharding.excerpt import excerpt
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.rules import GraphRules, known
+from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
 
@@ -39,6 +40,8 @@ class BatchLayout:
             complete.
         mixing: calls that need samples of different pieces, with the reason. Where there is one,
             the batch cannot be split at all.
+        synced: calls that exchange statistics over the ranks that split the batch. Where there is
+            one, a rank's part of the batch is one microbatch.
         loss: placement of the loss: ``Partial()`` when it is the sum over the pieces of the batch.
             ``Replicate()`` when every piece computes the whole loss, so that the sum over pieces
             counts it once for each.
@@ -48,6 +51,7 @@ class BatchLayout:
     strategies: Mapping[str, Strategy]
     hoisted: tuple[Ref, ...]
     mixing: tuple[str, ...]
+    synced: tuple[str, ...]
     loss: Placement
 
 
@@ -64,6 +68,7 @@ def batch_layout(graph: OpGraph) -> BatchLayout:
         strategies=walk.strategies,
         hoisted=tuple(walk.hoisted),
         mixing=tuple(walk.mixing),
+        synced=tuple(node.name for node in graph.of_kind("call") if takes_statistics(node)),
         loss=walk.placements[graph.output],
     )
 

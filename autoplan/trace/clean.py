@@ -83,8 +83,8 @@ def _check_batch_norm(node: fx.Node) -> None:
     if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
         raise refused(
             node,
-            "a BatchNorm that updates its running statistics is not supported",
-            "set track_running_stats=False, or use another norm",
+            "F.batch_norm that updates running statistics is not supported",
+            "use an nn.BatchNorm module",
         )
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from autoplan.errors import AutoplanError, UnsupportedModelError
+from autoplan.trace.batch_norm import whole_batch_norms
 from autoplan.trace.guards import (
     refuse_assigned_buffers,
     refuse_custom_autograd,
@@ -101,6 +102,7 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
             whole_experts(),
+            whole_batch_norms(),
             refuse_custom_autograd(),
             refuse_tensor_hooks(),
             refuse_assigned_buffers(),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autoplan.sharding.rules.registry import RULES
 from tests.rules import (
+    batch_norm_calls,
     dim_calls,
     elementwise_calls,
     expert_calls,
@@ -20,6 +21,7 @@ from tests.rules.draw import Draw
 from tests.rules.oracle import Example, check_all_strategies
 
 CALLS = {
+    **batch_norm_calls.CALLS,
     **dim_calls.CALLS,
     **elementwise_calls.CALLS,
     **expert_calls.CALLS,

@@ -47,7 +47,8 @@ def _one_more(model, y):
 
 
 def _batch_norm(model, y):
-    return model.norm(y)
+    norm = model.norm
+    return nn.functional.batch_norm(y, norm.running_mean, norm.running_var, training=True)
 
 
 def _autocast(model, y):
@@ -121,9 +122,10 @@ def test_the_users_source_line_is_named(function):
         capture(Model(function), (torch.randn(4, 4),))
 
 
-def test_stateless_batch_norm_is_traced():
-    norm = nn.BatchNorm1d(4, track_running_stats=False)
-    graph = capture(Model(_batch_norm, norm=norm), (torch.randn(4, 4),))
+@pytest.mark.parametrize("tracks", [True, False])
+def test_modules_of_batch_norm_are_traced(tracks):
+    norm = nn.BatchNorm1d(4, track_running_stats=tracks)
+    graph = capture(Model(lambda model, y: model.norm(y), norm=norm), (torch.randn(4, 4),))
     assert "norm/batch_norm" in graph.by_name
 
 

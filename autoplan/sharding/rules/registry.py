@@ -7,6 +7,7 @@ from types import MappingProxyType
 from autoplan.sharding.equation import Equation
 from autoplan.sharding.rules import (
     attention,
+    batch_norm,
     contraction,
     convolution,
     experts,
@@ -27,6 +28,7 @@ from autoplan.trace.graph import OpGraph, OpNode
 RULES: MappingProxyType[str, Rule] = MappingProxyType(
     {
         **attention.RULES,
+        **batch_norm.RULES,
         **contraction.RULES,
         **convolution.RULES,
         **experts.RULES,

@@ -1,0 +1,67 @@
+"""BatchNorm as one operator: ``autoplan::batch_norm``.
+
+A module that takes statistics of its batch changes its buffers in its forward, and what it changes
+them to follows from the whole batch. As one operator without effects it is traced like any other;
+what runs in its place (``runtime.batch_norm``) takes the statistics over all ranks that share the
+batch, and updates the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+_LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
+_LIBRARY.define(
+    "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+    "Tensor? tracked, bool training, float? momentum, float eps) -> Tensor"
+)
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    tracked: Tensor | None,
+    training: bool,
+    momentum: float | None,
+    eps: float,
+) -> Tensor:
+    """``x`` normalised by channel (dim 1); no buffer is changed.
+
+    Args:
+        training: whether by the statistics of ``x``; else by the running ones.
+        tracked: how often they were updated; with ``momentum`` they are what ``_BatchNorm`` has.
+    """
+    if training:
+        return F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    return F.batch_norm(x, running_mean, running_var, weight, bias, False, 0.0, eps)
+
+
+_LIBRARY.impl("batch_norm", batch_norm, "CompositeImplicitAutograd")
+BATCH_NORM = torch.ops.autoplan.batch_norm.default
+
+
+@contextmanager
+def whole_batch_norms() -> Iterator[None]:
+    """Runs modules of the BatchNorm family as one operator each."""
+
+    def forward(self: _BatchNorm, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        mean, var = self.running_mean, self.running_var
+        training = self.training or mean is None or var is None
+        return BATCH_NORM(
+            input, self.weight, self.bias, mean, var, self.num_batches_tracked,
+            training, self.momentum, self.eps,
+        )  # fmt: skip
+
+    with mock.patch.object(_BatchNorm, "forward", forward):
+        yield
