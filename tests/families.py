@@ -96,6 +96,14 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     },
     "lstm-66m": {"width": 16, "positions": LENGTH},
     "pangu-200b": {"width": 32, "heads": 8, "positions": LENGTH},
+    "switch-base-8": {
+        "width": 32,
+        "hidden": 16,
+        "heads": 8,
+        "experts": 8,
+        "capacity": 2,
+        "positions": LENGTH,
+    },
     "dlrm-24b": {"dense": 5, "rows": (32, 40, 48), "width": 8, "bottom": (16,), "top": (32, 8)},
     "mmoe": {
         "features": 4,

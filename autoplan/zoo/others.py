@@ -2,8 +2,9 @@
 
 DLRM as MLPerf trains it on Criteo's terabyte of clicks (tables of at most 40 million rows), a
 multi-gate mixture of experts with 8 experts and 2 tasks as in Ma et al. 2018 over tables of a
-common size, the large LSTM of Zaremba et al. 2014, and PanGu-alpha 200B (Zeng et al. 2021, table 2;
-its 64 layers hold the query layer, as its count of parameters says).
+common size, the large LSTM of Zaremba et al. 2014, PanGu-alpha 200B (Zeng et al. 2021, table 2; its
+64 layers hold the query layer, as its count of parameters says), and Switch Transformer (Fedus et
+al. 2021) of T5-Base with the capacity factor 1.25.
 """
 
 from __future__ import annotations
@@ -61,6 +62,21 @@ OTHERS: Mapping[str, Preset] = {
             "width": 16384,
             "layers": 64,
             "heads": 128,
+        },
+    ),
+    "switch-base-8": Preset(
+        model_type="switch",
+        seq_len=512,
+        dropout=NO_DROPOUT,
+        config={
+            "vocab_size": 32128,
+            "positions": 512,
+            "width": 768,
+            "hidden": 3072,
+            "layers": 12,
+            "heads": 12,
+            "experts": 8,
+            "capacity": 80,
         },
     ),
 }

@@ -59,7 +59,7 @@ SIZES = {
 }  # fmt: skip
 ROUNDED = {
     "pangu-200b": 207.0e9, "dlrm-24b": 24.0e9, "mamba2-370m": 3.7e8, "mamba2-780m": 7.8e8,
-    "mamba2-1.3b": 1.34e9,
+    "mamba2-1.3b": 1.34e9, "switch-base-8": 6.2e8,
 }  # fmt: skip
 """As published, to the digits that are printed; the query layer is one of PanGu's 64."""
 
@@ -71,9 +71,9 @@ LENGTHS = {
     "llama3.1": 8192, "llama3.2": 8192, "mistral": 8192, "qwen2": 4096, "qwen3": 4096,
     "gemma": 8192, "gemma2": 8192, "bert": 512, "roberta": 512, "t5": 512, "bart": 1024,
     "mixtral": 8192, "deepseek": 4096, "whisper": 448, "lstm": 35, "pangu": 1024,
-    "mamba2": 2048,
+    "mamba2": 2048, "switch": 512,
 }  # fmt: skip
-PAIRED = ("t5", "bart")
+PAIRED = ("t5", "bart", "switch")
 RECORDS = {
     "dlrm-24b": {"dense": (2, 13), "rows": (2, 26), "labels": (2,)},
     "mmoe": {"features": (2, 32), "labels": (2, 2)},

@@ -11,7 +11,11 @@ from autoplan.zoo.lengths import sequence_length
 from autoplan.zoo.subject import ModelUnderPlan
 from autoplan.zoo.tasks import token_inputs
 
-LANGUAGE = ("lstm", "pangu")
+_TOKENS = {
+    "lstm": ("input_ids", "labels"),
+    "pangu": ("input_ids", "labels"),
+    "switch": ("input_ids", "decoder_input_ids", "labels"),
+}
 RECOMMENDERS = ("dlrm", "mmoe")
 
 
@@ -29,7 +33,7 @@ def written(
     Raises:
         PlanError: a sequence that the model cannot take.
     """
-    if model_type not in LANGUAGE + RECOMMENDERS:
+    if model_type not in (*_TOKENS, *RECOMMENDERS):
         return None
     import torch
 
@@ -42,5 +46,5 @@ def written(
             raise PlanError(f"{origin}: the model takes no sequence length; leave it out")
         return ModelUnderPlan(model=model, example_inputs=module.inputs(sizes))
     length = sequence_length(seq_len, origin, longest=sizes.longest, stated=sizes.positions)
-    inputs = token_inputs(("input_ids", "labels"), length)
+    inputs = token_inputs(_TOKENS[model_type], length)
     return ModelUnderPlan(model=model, example_inputs=inputs, seq_len=length)
