@@ -2,8 +2,9 @@
 
 Every case is planned by fresh processes, one after the other, and the one that took the processor
 the shortest is shown: seconds by the clock and of the processor, and the most memory held. The
-processor's seconds are split into importing autoplan and PyTorch, loading the model, tracing it and
-searching. Nothing is kept between processes but what Python compiled.
+processor's seconds are split into importing autoplan and PyTorch, loading the model, tracing it,
+pricing what its operators and regions can be (cost), searching, and finding what the plan is shown
+beside (others). Nothing is kept between processes but what Python compiled.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 
 REPEATS = 3
-PHASES = ("import", "load", "trace", "search")
-_STARTS = {"loading": "load", "tracing": "trace", "searching": "search"}
+PHASES = ("import", "load", "trace", "cost", "search", "others")
+_STARTS = {
+    "loading": "load", "tracing": "trace", "searching": "search", "comparing": "others",
+}  # fmt: skip
 _ONE = "--one"
 
 
@@ -74,6 +77,23 @@ CASES = (
 )
 
 
+def watch(owner: type, name: str, told: Callable[[float], None]) -> None:
+    """Tells the processor's seconds of every call of a method, calls within its calls included."""
+    method, depth = getattr(owner, name), 0
+
+    def watched(*args: object) -> object:
+        nonlocal depth
+        depth, started_s = depth + 1, time.process_time()
+        try:
+            return method(*args)
+        finally:
+            depth -= 1
+            if not depth:
+                told(time.process_time() - started_s)
+
+    setattr(owner, name, watched)
+
+
 def plan_here(case: Case, planned_only: bool) -> dict[str, object]:
     """Plans in this process: seconds of the processor by phase, devices, and the gap."""
     from autoplan.cli.main import spare_collection
@@ -83,8 +103,17 @@ def plan_here(case: Case, planned_only: bool) -> dict[str, object]:
 
     from autoplan import api
     from autoplan.errors import InfeasibleError
+    from autoplan.search.pricing import Pricing
+    from autoplan.search.regions.menu import ModeTables
 
     starts = {"import": 0.0}
+    cost_s: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+
+    def count(seconds: float) -> None:
+        cost_s[list(starts)[-1]] += seconds
+
+    watch(Pricing, "microbatch", count)
+    watch(ModeTables, "table", count)
 
     def note(_: float, what: str) -> None:
         phase = _STARTS.get(what.partition(" ")[0])
@@ -97,6 +126,8 @@ def plan_here(case: Case, planned_only: bool) -> dict[str, object]:
         gap = None
     ends = [*list(starts.values())[1:], time.process_time()]
     spent = {name: end - start for (name, start), end in zip(starts.items(), ends, strict=True)}
+    spent = {name: seconds - cost_s[name] for name, seconds in spent.items()}
+    spent["cost"] = sum(cost_s.values())
     return {"phases_s": spent, "gap": gap}
 
 

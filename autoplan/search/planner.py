@@ -12,7 +12,7 @@ from autoplan.search.found import Found
 from autoplan.search.infeasible import explain
 from autoplan.search.pipeline.planner import plan_jointly
 from autoplan.search.pricing import Pricing
-from autoplan.search.proof import Progress, counted, record_of
+from autoplan.search.proof import Progress, counted, record_of, tell_comparing
 from autoplan.search.recipes import best_of, standard_recipes
 from autoplan.search.rivals import alternative
 from autoplan.sharding.assignment import regions_of
@@ -89,6 +89,7 @@ def plan_priced(
         raise deadline.no_plan()
     if outcome.best is None:
         raise explain(pricing, mixing)
+    tell_comparing(progress)
     rivals = [(recipe.name, found) for recipe, found in recipes] if with_alternatives else []
     if with_alternatives and not outcome.is_cut:
         others = (search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp)

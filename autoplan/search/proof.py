@@ -25,6 +25,12 @@ def counted(progress: Progress | None, what: str) -> Counted | None:
     return tell
 
 
+def tell_comparing(progress: Progress | None) -> None:
+    """Says that the best plan is found and others are looked for beside it."""
+    if progress is not None:
+        progress(1.0, "comparing with other plans")
+
+
 def record_of(
     job: Job,
     *,

@@ -17,7 +17,7 @@ from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
-from autoplan.search.proof import Progress, counted, record_of
+from autoplan.search.proof import Progress, counted, record_of, tell_comparing
 from autoplan.trace.stack import stack_of
 
 BUBBLE = " without recomputing where the backward of any stage can be split"
@@ -61,6 +61,7 @@ def plan_jointly(
         raise deadline.no_plan()
     if outcome.best is None:
         raise does_not_fit(pricing, stack, offered)
+    tell_comparing(progress)
     rivals = Rivals(pricing, families, search, offered, degrees, deadline)
     best, standard = rivals.best_with_recipes(outcome.best)
     record = record_of(
