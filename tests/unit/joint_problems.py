@@ -26,6 +26,7 @@ from autoplan.search.pipeline.family import Family
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.objectives import Row, dealt, objectives
+from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.solve import ConfigSearch
 from autoplan.search.pipeline.whole import WholeCosts, value_of_whole
 from autoplan.search.pricing import Pricing
@@ -164,6 +165,10 @@ class JointProblem:
     def row(self) -> Row:
         return Row(is_block=self.family.is_block, shape=self.config.shape)
 
+    @property
+    def rates(self) -> RankRates:
+        return RankRates(objectives=objectives(self.config.shape), row=self.row)
+
     @cached_property
     def pricing(self) -> Pricing:
         """What is read of the prices of a job."""
@@ -188,8 +193,7 @@ class JointProblem:
         return whole_costs(self.pricing, cast(Family, self.family), self.config, boundary)
 
     def search(self) -> ConfigSearch:
-        counted = objectives(self.config.shape)
-        return ConfigSearch(cast(Family, self.family), self.config, self.costs_at, counted)
+        return ConfigSearch(cast(Family, self.family), self.config, self.costs_at, self.rates)
 
 
 @cache

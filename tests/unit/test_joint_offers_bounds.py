@@ -72,7 +72,7 @@ def test_sketches_come_close_where_there_is_memory():
             about_s = sketched_s(
                 whole_costs(pricing, family, each.config, family.any_boundary),
                 family.keys,
-                families.objectives(each.config),
+                families.rates(each.config).objectives,
                 families.ladder(each),
             )
             found = search.finished(each)

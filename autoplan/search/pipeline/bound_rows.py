@@ -8,7 +8,7 @@ For a rank r, items i to j - 1 and a price p >= 0 of a byte, Lagrangian relaxati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,7 +19,15 @@ from autoplan.search.pipeline.item_prices import ItemPricer, Rates
 from autoplan.search.pipeline.item_values import ItemValues, Wanted
 from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
 from autoplan.search.pipeline.range_rows import RangeRows
-from autoplan.search.pipeline.rank_rates import BYTE, NAMES, Name, RankRates, RateRows, rates_of
+from autoplan.search.pipeline.rank_rates import (
+    BYTE,
+    NAMES,
+    Name,
+    Price,
+    RankRates,
+    RateRows,
+    rates_of,
+)
 from autoplan.search.pipeline.room import room_bytes
 from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.critical_path import CriticalPath
@@ -29,14 +37,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PricedRows:
-    """Both objectives at one price of memory.
+    """Both objectives at a price of memory.
 
     Attributes:
         share, extra: bounds of all ranges.
         share_items, extra_items: bounds of the items alone, by rank and item.
     """
 
-    byte_price_s: float
     share: RangeRows
     extra: RangeRows
     share_items: Floats
@@ -49,39 +56,43 @@ class PricedRows:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundRows:
-    """Bounds of one configuration."""
+    """Bounds of one configuration.
+
+    Attributes:
+        tables: see ``tables_of``.
+    """
 
     costs: WholeCosts
     rates: RankRates
     values: ItemValues
+    tables: Floats
 
     def along(self, path: CriticalPath) -> BoundRows:
         """Bounds by one path alone."""
         return replace(self, rates=self.rates.along(path))
 
-    def of(self, prices: Sequence[float], pricer: ItemPricer) -> Iterator[PricedRows]:
-        """Bounds at prices of memory: seconds of the step for a byte of a rank."""
-        wanted = {
-            (name, price_s): Wanted(rows=self._rates[name], byte_price_s=price_s)
+    def of(self, prices: Sequence[Price], pricer: ItemPricer) -> list[PricedRows]:
+        """Bounds at prices of memory."""
+        counting: list[Name] = [name for name in NAMES if self.rates.counts(name)]
+        asked = [
+            Wanted(rows=self._rates[name], byte_price_s=price_s)
+            for name in counting
             for price_s in prices
-            for name in NAMES
-            if self.rates.counts(name)
-        }
-        items = dict(zip(wanted, self.values.of(list(wanted.values()), pricer), strict=True))
+        ]
+        values = iter(self.values.of(asked, pricer))
         nothing = np.zeros((len(self.rates.ranks), len(self.costs.is_block)))
-        for price_s in prices:
-            found = [items.get((name, price_s), nothing) for name in NAMES]
-            share, extra = (
-                self._rows(name, price_s, of_items, pricer)
-                for name, of_items in zip(NAMES, found, strict=True)
+        share, extra = (
+            [next(values) if name in counting else nothing for _ in prices] for name in NAMES
+        )
+        return [
+            PricedRows(
+                share=self._rows("share", price_s, of_share, pricer),
+                extra=self._rows("extra", price_s, of_extra, pricer),
+                share_items=of_share,
+                extra_items=of_extra,
             )
-            yield PricedRows(
-                byte_price_s=price_s,
-                share=share,
-                extra=extra,
-                share_items=found[0],
-                extra_items=found[1],
-            )
+            for price_s, of_share, of_extra in zip(prices, share, extra, strict=True)
+        ]
 
     def held(self) -> RangeRows:
         """The fewest bytes that menus know of, less those that there are."""
@@ -91,25 +102,21 @@ class BoundRows:
         (items,) = self.values.of([Wanted(rows=rows, byte_price_s=0.0)], pricer)
         return _summed(items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root, pricer))
 
-    @cached_property
-    def tables(self) -> Floats:
-        """Of all ranges by begin and end: bytes for their items, and for each parameter that
-        several parts of the root read, how many more of them than one there are."""
-        more = [readers_beyond_one(items, len(self.costs.is_block)) for items, _ in self.costs.tied]
-        room = room_bytes(self.costs, self.values.model, self.values.widest)
-        return np.array([room, *more])
-
-    def _rows(self, name: Name, price_s: float, items: Floats, pricer: ItemPricer) -> RangeRows:
-        """What ranges cost: their items, calls of every stage, messages between stages, memory."""
-        root, blocks = (rows.at(price_s) for rows in self._rates[name])
-        shared_s = np.zeros(len(blocks))
-        if self.costs.shared_s:
-            counted = [pricer.forward_weight(rates_of(row)) for row in blocks]
-            shared_s = self.costs.shared_s * np.array(counted)
+    def _apart(self, name: Name, pricer: ItemPricer) -> tuple[Floats, Floats]:
+        """Calls of every stage and messages between stages, by rank and end or begin of a range."""
         ends_s, begins_s = self._ends.sends_s(name)
-        byte_s = blocks[:, [BYTE]]
-        ends_s = ends_s + shared_s[:, None] + byte_s * self._ends.leaving_bytes
-        return _summed(items, ends_s, begins_s, self._weights(blocks, root, pricer))
+        if self.costs.shared_s:
+            _, blocks = self._rates[name]
+            counted = [pricer.forward_weight(rates_of(row)) for row in blocks.seconds]
+            ends_s = ends_s + self.costs.shared_s * np.array(counted)[:, None]
+        return ends_s, begins_s
+
+    def _rows(self, name: Name, price_s: Price, items: Floats, pricer: ItemPricer) -> RangeRows:
+        """What ranges cost: their items, what is apart from them, and memory."""
+        apart_s = self._apart(name, pricer)
+        root, blocks = (rows.at(price_s) for rows in self._rates[name])
+        ends_s = apart_s[0] + blocks[:, [BYTE]] * self._ends.leaving_bytes
+        return _summed(items, ends_s, apart_s[1], self._weights(blocks, root, pricer))
 
     def _weights(self, blocks: Floats, root: Floats, pricer: ItemPricer) -> Floats:
         """By rank, what each of ``tables`` counts: memory at its price, and parameters at theirs
@@ -148,6 +155,13 @@ class BoundRows:
     @cached_property
     def _ends(self) -> RangeEnds:
         return RangeEnds(costs=self.costs, rates=self.rates)
+
+
+def tables_of(costs: WholeCosts, values: ItemValues) -> Floats:
+    """Of all ranges by begin and end: bytes for their items, and for each parameter that several
+    parts of the root read, how many more of them than one there are."""
+    more = [readers_beyond_one(items, len(costs.is_block)) for items, _ in costs.tied]
+    return np.array([room_bytes(costs, values.model, values.widest), *more])
 
 
 def _summed(items: Floats, ends: Floats, begins: Floats | float, weights: Floats) -> RangeRows:

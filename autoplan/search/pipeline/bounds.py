@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.pipeline.bound_rows import BoundRows, PricedRows
+from autoplan.search.pipeline.bound_rows import BoundRows, PricedRows, tables_of
 from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
 from autoplan.search.pipeline.item_values import ItemValues
 from autoplan.search.pipeline.model import Model
@@ -37,10 +37,12 @@ class Bounds:
     def __init__(self, costs: WholeCosts, model: Model, rates: RankRates) -> None:
         self.rates = rates
         self._values = ItemValues(model=model, row=rates.row)
-        self.rows = BoundRows(costs=costs, rates=rates, values=self._values)
+        tables = tables_of(costs, self._values)
+        self.rows = BoundRows(costs=costs, rates=rates, values=self._values, tables=tables)
         self._costs = costs
         self._watched = sorted({0, rates.ranks[-1] // 2, rates.ranks[-1]})
         self._tried: list[PricedRows] = []
+        self._latest: dict[float, PricedRows] = {}
         self._most = int(rates.row.length_limits[1].max())
         self._tables = self._tables_to(-(-len(model.keys) // len(rates.ranks)) + 1)
         self._fits: Bools | None = None
@@ -58,8 +60,9 @@ class Bounds:
 
     def add(self, prices: Sequence[float], pricer: ItemPricer) -> None:
         """Raises the bounds by prices of memory: seconds of the step for a byte of a rank."""
-        for rows in self.rows.of(prices, pricer):
+        for price_s, rows in zip(prices, self.rows.of(prices, pricer), strict=True):
             self._tried.append(rows)
+            self._latest[price_s] = rows
             self._tables.add(rows)
 
     def cuts(self, *, fitting: bool = True) -> Partition | None:
@@ -88,9 +91,9 @@ class Bounds:
                     found[(low + high) / 2] = None
         return list(found)
 
-    def best_prices(self, cuts: Sequence[int]) -> list[float]:
-        """The prices that bound some rank best with given cuts."""
-        return list(dict.fromkeys(self._best_price(rank, cuts) for rank in self.rates.ranks))
+    def best_prices(self, cuts: Sequence[int]) -> Floats:
+        """For each rank, the price that bounds it best with given cuts."""
+        return np.array([self._best_price(rank, cuts) for rank in self.rates.ranks])
 
     def prices(self, region: str, rates: Rates, pricer: ItemPricer) -> ItemPrices:
         """Prices of a region's items."""
@@ -108,17 +111,12 @@ class Bounds:
     def forget(self) -> None:
         """Frees what was tried, when no bound is asked any more."""
         self._tried.clear()
-
-    @property
-    def _latest(self) -> dict[float, PricedRows]:
-        return {rows.byte_price_s: rows for rows in self._tried}
+        self._latest.clear()
 
     def _best_price(self, rank: int, cuts: Sequence[int]) -> float:
-        found = {
-            price_s: rows.at(rank, cuts[rank], cuts[rank + 1], self.rows.tables)
-            for price_s, rows in sorted(self._latest.items())
-        }
-        return max(found, key=lambda price_s: found[price_s])
+        of = rank, cuts[rank], cuts[rank + 1]
+        values = {price_s: rows.at(*of, self.rows.tables) for price_s, rows in self._latest.items()}
+        return max(sorted(values), key=lambda price_s: values[price_s])
 
     @property
     def _fitting(self) -> Bools:
@@ -151,7 +149,7 @@ class Bounds:
     @cached_property
     def _longer_s(self) -> Floats:
         """By number of items, what cuts with a range of as many or more take at least."""
-        free = next((rows for rows in self._tried if not rows.byte_price_s), None)
+        free = self._latest.get(0.0)
         items = len(self._costs.is_block)
         if free is None:
             return np.full(items + 1, -np.inf)

@@ -1,4 +1,4 @@
-"""Offers, and what they share: menus, quick bounds, ladders and objectives, each made once."""
+"""Offers, and what they share: menus, quick bounds, ladders and rates, each made once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family, family
-from autoplan.search.pipeline.objectives import RankObjective, objectives
+from autoplan.search.pipeline.objectives import Row, objectives
 from autoplan.search.pipeline.quick_bounds import QuickBounds
+from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.sketch import Ladder, ladder_of
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
@@ -35,7 +36,8 @@ class Families:
         self._families: dict[_Key, Family] = {}
         self._quick: dict[_Key, QuickBounds] = {}
         self._ladders: dict[_Key, Ladder] = {}
-        self._objectives: dict[PipelineShape, tuple[RankObjective, ...]] = {}
+        self._rates: dict[PipelineShape, RankRates] = {}
+        self._is_block = tuple(bool(item.kind) for item in stack.items)
 
     def of(self, offer: Offer) -> Family:
         """The menus of an offer."""
@@ -58,12 +60,13 @@ class Families:
             self._ladders[key] = ladder_of(self.of(offer))
         return self._ladders[key]
 
-    def objectives(self, config: Config) -> tuple[RankObjective, ...]:
-        """The objectives of a configuration's schedule."""
+    def rates(self, config: Config) -> RankRates:
+        """What counts on the ranks of a configuration's schedule."""
         shape = config.shape
-        if shape not in self._objectives:
-            self._objectives[shape] = objectives(shape)
-        return self._objectives[shape]
+        if shape not in self._rates:
+            row = Row(is_block=self._is_block, shape=shape)
+            self._rates[shape] = RankRates(objectives=objectives(shape), row=row)
+        return self._rates[shape]
 
 
 def _key(offer: Offer) -> _Key:

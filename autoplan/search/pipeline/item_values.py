@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.objectives import Row
-from autoplan.search.pipeline.rank_rates import RateRows, rates_of
+from autoplan.search.pipeline.rank_rates import Price, RateRows, rates_of
 from autoplan.search.pipeline.room import widest_part
 from autoplan.search.regions.column import Menu, Prices
 
@@ -25,14 +25,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Wanted:
-    """One objective of all ranks at one price of memory.
+    """One objective of all ranks at a price of memory.
 
     Attributes:
         rows: rates of parts of the root and of blocks, at any price.
     """
 
     rows: tuple[RateRows, RateRows]
-    byte_price_s: float
+    byte_price_s: Price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class ItemValues:
             mixes, asked = [], []
             for one in wanted:
                 rows = one.rows[of_blocks]
-                anchors, mix = rows.anchored(ranks, with_bytes=one.byte_price_s > 0)
+                anchors, mix = rows.anchored(ranks, one.byte_price_s)
                 at = rows.at(one.byte_price_s)
                 asked.append([self.prices(key, rates_of(at[rank]), pricer) for rank in anchors])
                 mixes.append(mix)

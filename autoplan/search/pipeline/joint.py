@@ -179,7 +179,7 @@ class JointSearch:
             self._sketches[offer] = sketched_s(
                 whole_costs(self._pricing, family, offer.config, family.any_boundary),
                 family.keys,
-                self._families.objectives(offer.config),
+                self._families.rates(offer.config).objectives,
                 self._families.ladder(offer),
             )
         return self._sketches[offer]
@@ -202,8 +202,8 @@ class JointSearch:
         if offer not in self._searches:
             family = self._families.of(offer)
             costs_at = partial(whole_costs, self._pricing, family, offer.config)
-            counted = self._families.objectives(offer.config)
-            self._searches[offer] = ConfigSearch(family, offer.config, costs_at, counted)
+            rates = self._families.rates(offer.config)
+            self._searches[offer] = ConfigSearch(family, offer.config, costs_at, rates)
         return self._searches[offer]
 
     def _advance(self, offer: Offer, below_s: float) -> bool:

@@ -64,7 +64,7 @@ class OfferBounds:
         if self._levels[widest] is _Level.ALONE:
             raised_s = quick.busy(offer.config)
         else:
-            raised_s = quick.of(offer.config, self._families.objectives(offer.config))
+            raised_s = quick.of(offer.config, self._families.rates(offer.config))
         self._levels[widest] = _Level(self._levels[widest] + 1)
         self._known[widest] = max(bound_s, raised_s)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+import numpy.typing as npt
 
 from autoplan.search.pipeline.bound_rows import PricedRows
 from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.item_prices import ItemPricer
 from cost_models.critical_path import CriticalPath
+
+Floats = npt.NDArray[np.float64]
 
 
 class PathBounds:
@@ -20,9 +21,9 @@ class PathBounds:
         self._rows = bounds.rows.along(path)
         self._tried: list[PricedRows] = []
 
-    def add(self, prices: Sequence[float], pricer: ItemPricer) -> None:
-        """Raises the bounds by prices of memory."""
-        self._tried += self._rows.of(prices, pricer)
+    def add(self, prices: Floats, pricer: ItemPricer) -> None:
+        """Raises the bounds by prices of memory, one for each rank."""
+        self._tried += self._rows.of([prices], pricer)
 
     def bound_s(self, below_s: float) -> float:
         """What no plan of the configuration is faster than, or ``below_s`` if that is less."""

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family
-from autoplan.search.pipeline.objectives import RankObjective, Row
 from autoplan.search.pipeline.rank_rates import Name, RankRates
 from autoplan.search.regions.column import Prices
 
@@ -38,10 +37,8 @@ class QuickBounds:
         once_s = float(self._counts @ self._corners[:, 1, 1])
         return config.num_microbatches * once_s / config.pp
 
-    def of(self, config: Config, ranks: tuple[RankObjective, ...]) -> float:
-        """Seconds that no plan of the configuration, with these objectives, beats."""
-        row = Row(is_block=self._item_is_block, shape=config.shape)
-        rates = RankRates(objectives=ranks, row=row)
+    def of(self, config: Config, rates: RankRates) -> float:
+        """Seconds that no plan of the configuration, of whose schedule the rates are, beats."""
         share, extra = self._values("share", rates), self._values("extra", rates)
         total = float(self._counts @ share.min(axis=0))
         return total + self._least_extra(config, extra)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoplan.search.pipeline.rank_rates import Name, RankRates
-from autoplan.search.pipeline.whole import Hop, WholeCosts
+from autoplan.search.pipeline.whole import WholeCosts
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,19 +42,23 @@ class RangeEnds:
 
         Where a rank has several stages, the least that crosses anywhere counts for each.
         """
+        weights = self.rates.weights(name)
+        forward = np.array([[each.forward_sends] for each in weights])
+        backward = np.array([[each.backward_sends] for each in weights])
+        ends_s, begins_s = self._message_s
+        return forward * ends_s, backward * begins_s
+
+    @cached_property
+    def _message_s(self) -> tuple[Floats, Floats]:
+        """Of one message of each rank, at each end and each begin of its range."""
         forward, backward = self._crossing
         if self.rates.stages_per_rank > 1:
             forward, backward = (np.full(len(of), of[1:-1].min()) for of in (forward, backward))
-        hops, weights = self.costs.hops, self.rates.weights(name)
-        ends = [
-            each.forward_sends * _seconds(hop, forward)
-            for hop, each in zip(hops, weights, strict=True)
-        ]
-        begins = [
-            each.backward_sends * _seconds(hop, backward)
-            for hop, each in zip((hops[-1], *hops[:-1]), weights, strict=True)
-        ]
-        return np.array(ends), np.array(begins)
+        fixed_s = np.array([[hop.fixed_s] for hop in self.costs.hops])
+        per_byte_s = np.array([[hop.per_byte_s] for hop in self.costs.hops])
+        ends_s = np.where(forward > 0, fixed_s + forward * per_byte_s, 0.0)
+        begins_s = np.where(backward > 0, fixed_s + backward * per_byte_s, 0.0)
+        return ends_s, np.roll(begins_s, 1, axis=0)
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
@@ -63,10 +67,6 @@ class RangeEnds:
         forward = [0.0, *(cut.forward_bytes for cut in cuts), 0.0]
         backward = [0.0, *(cut.backward_bytes for cut in cuts), 0.0]
         return np.array(forward), np.array(backward)
-
-
-def _seconds(hop: Hop, nbytes: Floats) -> Floats:
-    return np.where(nbytes > 0, hop.fixed_s + nbytes * hop.per_byte_s, 0.0)
 
 
 def readers_beyond_one(items: Sequence[int], count: int) -> Floats:

@@ -22,6 +22,8 @@ from cost_models.critical_path import CriticalPath
 Floats = npt.NDArray[np.float64]
 Name = Literal["share", "extra"]
 NAMES: tuple[Name, Name] = ("share", "extra")
+Price = float | Floats
+"""Of memory: seconds of the step for a byte of a rank, of every rank the same or its own."""
 Anchors = tuple[list[int], Floats]
 
 RATES = tuple(rate.name for rate in fields(Rates))
@@ -43,19 +45,19 @@ class RateRows:
     byte: Floats
     _anchored: dict[tuple[range, bool], Anchors] = field(default_factory=dict)
 
-    def at(self, byte_price_s: float) -> Floats:
+    def at(self, byte_price_s: Price) -> Floats:
         """The rates at a price."""
-        return self.seconds + byte_price_s * self.byte
+        return self.seconds + np.reshape(byte_price_s, (-1, 1)) * self.byte
 
-    def anchored(self, ranks: range, *, with_bytes: bool) -> Anchors:
-        """Few of some ranks, and what makes bounds for all ranks of bounds for them, at any price
-        of memory; those beside count as the nearest."""
-        key = ranks, with_bytes
+    def anchored(self, ranks: range, byte_price_s: Price) -> Anchors:
+        """Few of some ranks, and what makes bounds for all ranks of bounds for them; those beside
+        count as the nearest."""
+        if not isinstance(byte_price_s, float):
+            return _anchored(self.at(byte_price_s), ranks)
+        key = ranks, byte_price_s > 0
         if key not in self._anchored:
-            counted = np.hstack([self.seconds, self.byte]) if with_bytes else self.seconds
-            few, mix = anchored(counted[ranks.start : ranks.stop])
-            nearest = np.clip(range(len(counted)), ranks.start, ranks.stop - 1) - ranks.start
-            self._anchored[key] = [ranks.start + rank for rank in few], mix[nearest]
+            counted = [self.seconds, self.byte] if byte_price_s > 0 else [self.seconds]
+            self._anchored[key] = _anchored(np.hstack(counted), ranks)
         return self._anchored[key]
 
 
@@ -167,6 +169,12 @@ class RankRates:
         """How much of the price of memory goes to an objective: in proportion to backwards."""
         both = np.array([objective.backwards for objective in self.objectives])
         return self._stages[name][:, :, 1].mean(axis=1) / both
+
+
+def _anchored(rows: Floats, ranks: range) -> Anchors:
+    few, mix = anchored(rows[ranks.start : ranks.stop])
+    nearest = np.clip(range(len(rows)), ranks.start, ranks.stop - 1) - ranks.start
+    return [ranks.start + rank for rank in few], mix[nearest]
 
 
 def rates_of(row: Floats) -> Rates:

@@ -20,7 +20,6 @@ from autoplan.search.pipeline.family import ALL_SECONDS, Boundary, Family
 from autoplan.search.pipeline.filling import Filler, Filling
 from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
 from autoplan.search.pipeline.model import Model
-from autoplan.search.pipeline.objectives import RankObjective, Row
 from autoplan.search.pipeline.path_bounds import PathBounds
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.tied import tied_of
@@ -70,7 +69,7 @@ class ConfigSearch:
     Args:
         family: the regions of the model and their menus.
         costs_at: what plans cost whose items meet in given placements.
-        counted: the objectives of the configuration's schedule.
+        rates: what counts on the ranks of the configuration's schedule.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class ConfigSearch:
         family: Family,
         config: Config,
         costs_at: CostsAt,
-        counted: tuple[RankObjective, ...],
+        rates: RankRates,
     ) -> None:
         self._family = family
         self._config = config
@@ -94,7 +93,7 @@ class ConfigSearch:
         self._is_done = False
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         self._pricer = ItemPricer(costs=self._costs)
-        self._bounds = self._bounds_of(counted)
+        self._bounds = self._bounds_of(rates)
         self._along: PathBounds | None = None
         self._followed: Found | None = None
 
@@ -118,6 +117,10 @@ class ConfigSearch:
 
         Where the bound is ``below_s`` or more, no plan is made; the next call goes on from there.
         """
+        if not self._tried:
+            self._bound_s = self._free_bound_s()
+            if self._bound_s >= below_s:
+                return
         if not self._is_cut:
             self._cuts = self._cut(self._prices) or self._cuts
             self._rounds += 1
@@ -177,7 +180,7 @@ class ConfigSearch:
             self.advance()
         return self._best
 
-    def _bounds_of(self, counted: tuple[RankObjective, ...]) -> Bounds:
+    def _bounds_of(self, rates: RankRates) -> Bounds:
         family = self._family
         model = Model(
             keys=family.keys,
@@ -185,9 +188,15 @@ class ConfigSearch:
             elements=family.elements,
             tied=tied_of(family.menus) if self._config.pp == 1 else (),
         )
-        row = Row(is_block=self._costs.is_block, shape=self._config.shape)
         least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
-        return Bounds(least, model, RankRates(objectives=counted, row=row))
+        return Bounds(least, model, rates)
+
+    def _free_bound_s(self) -> float:
+        """What no plan is faster than, memory aside."""
+        self._tried, self._prices = self._prices, []
+        self._bounds.add(self._tried, self._pricer)
+        found = self._bounds.cuts(fitting=False)
+        return found.value + self._bounds.head_s if found else math.inf
 
     def _cut(self, prices: Sequence[float]) -> tuple[int, ...] | None:
         """Raises the bound by prices of memory; the cuts that have it."""
@@ -198,10 +207,10 @@ class ConfigSearch:
             self._bound_s = math.inf
             return None
         self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
-        self._follow_path()
+        self._follow_path(found.cuts)
         return found.cuts
 
-    def _follow_path(self) -> None:
+    def _follow_path(self, cuts: Sequence[int]) -> None:
         """Raises the bound by the critical path of the best plan, in a pipeline: other plans are
         no shorter than it is for them, and messages that hold up the schedule are in it."""
         if self._best is None or self._config.pp == 1 or self._is_close():
@@ -212,9 +221,7 @@ class ConfigSearch:
             tails_s = [each.tail_s for each in value.seconds]
             path = critical_path(self._config.shape, value.sent, tails_s)
             self._along = PathBounds(self._bounds, path)
-            self._along.add(self._tried, self._pricer)
-        else:
-            self._along.add(self._tried[-1:], self._pricer)
+        self._along.add(self._bounds.best_prices(cuts), self._pricer)
         self._bound_s = max(self._bound_s, self._along.bound_s(self._best.step_s))
 
     def _filler(self, boundary: Boundary) -> Filler:
