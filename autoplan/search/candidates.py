@@ -16,6 +16,7 @@ from autoplan.job import Job
 from autoplan.search.overrides import NONE_GIVEN, Overrides, splitting_all
 from autoplan.search.pins import check_pins, divisors, listed
 from autoplan.search.space import StrategiesOf
+from autoplan.sharding.rules.batch_norm import needs_one_microbatch
 from autoplan.trace.graph import OpGraph, OpNode
 
 HEAVY_SHARE = 0.001
@@ -56,12 +57,13 @@ def enumerate_candidates(
     check_pins(job)
     _check_recompute(graph, job)
     found = []
+    synced = needs_one_microbatch(graph)
     degrees = admissible_tp(graph, job, strategies_of, overrides)
     for tp in degrees:
         dp = job.world_size // tp
-        if not _batch_allows(job, dp, mixing):
+        if job.global_batch % dp or (mixing and dp > 1):
             continue
-        for microbatch in _microbatches(job, dp, mixing):
+        for microbatch in _microbatches(job, dp, mixing or synced):
             for zero in _zero_stages(job, dp):
                 found.append(
                     Candidate(
@@ -73,6 +75,12 @@ def enumerate_candidates(
                     )
                 )
     if not found:
+        divided = any(job.global_batch * tp % job.world_size == 0 for tp in degrees)
+        if synced and divided and job.pins.microbatch is not None:
+            raise PlanError(
+                f"microbatch={job.pins.microbatch} is not all samples of a rank, of which {synced} "
+                "takes statistics; leave out the pin"
+            )
         raise PlanError(_why_none(job, mixing, degrees))
     return tuple(found)
 
@@ -146,16 +154,14 @@ def _obstacle(heavy: Iterable[OpNode], tp: int, strategies_of: StrategiesOf) -> 
     return None
 
 
-def _batch_allows(job: Job, dp: int, mixing: tuple[str, ...]) -> bool:
-    if job.global_batch % dp or (mixing and dp > 1):
-        return False
-    return bool(_microbatches(job, dp, mixing))
+def _microbatches(job: Job, dp: int, whole: object) -> tuple[int, ...]:
+    """Samples per rank and microbatch that the pins allow, ascending.
 
-
-def _microbatches(job: Job, dp: int, mixing: tuple[str, ...]) -> tuple[int, ...]:
-    """Samples per rank and microbatch that the pins allow, ascending."""
+    Args:
+        whole: what keeps a rank's samples in one microbatch, if anything does.
+    """
     samples = job.global_batch // dp
-    sizes = (samples,) if mixing else divisors(samples)
+    sizes = (samples,) if whole else divisors(samples)
     pinned = job.pins.microbatch
     return sizes if pinned is None else tuple(size for size in sizes if size == pinned)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autoplan.sharding.equation import Dims, Equation
 from autoplan.sharding.rules.base import Call, letters, names, sizes
-from autoplan.trace.graph import Arg, OpNode
+from autoplan.trace.graph import Arg, OpGraph, OpNode
 
 BATCH_NORM = "autoplan.batch_norm.default"
 _WEIGHT, _BIAS, _TRAINING = 1, 2, 6
@@ -18,6 +18,12 @@ _WEIGHT, _BIAS, _TRAINING = 1, 2, 6
 def takes_statistics(node: OpNode) -> bool:
     """Whether a call is a BatchNorm that normalises by the statistics of its batch."""
     return node.target == BATCH_NORM and node.args[_TRAINING] is True
+
+
+def needs_one_microbatch(graph: OpGraph) -> str | None:
+    """The first call for which each rank's part of the batch is one microbatch; None without."""
+    calls = graph.of_kind("call")
+    return next((node.name for node in calls if takes_statistics(node)), None)
 
 
 def _batch_norm(call: Call) -> Equation:
