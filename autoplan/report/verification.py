@@ -20,7 +20,7 @@ _KINDS = {
     "adam": "weights after a step of Adam",
 }
 _SHOWN = 8
-"""Wrong tensors that are named, of each kind."""
+"""Wrong tensors that are named, of each kind: those that the backward comes to first."""
 
 
 def print_verification(found: Verification, console: Console | None = None) -> None:
@@ -80,7 +80,7 @@ def _excess(difference: Difference) -> float:
 def _wrong(found: Verification) -> Iterator[Text]:
     for kind, words in _KINDS.items():
         wrong = [d for d in found.differences if d.kind == kind and d.name and not d.ok]
-        for difference in wrong[:_SHOWN]:
+        for difference in wrong[: -_SHOWN - 1 : -1]:
             yield Text(
                 f"{words}: {difference.name} is off by {difference.largest:.1e}, "
                 f"allowed {difference.allowed:.1e}",

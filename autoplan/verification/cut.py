@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from autoplan.errors import PlanError
 from autoplan.plan import MeshPlan, Plan, RegionPlan, StagePlan
+from autoplan.sharding.assignment import relative_name
+from autoplan.sharding.enumerate import REPLICATE
+from autoplan.sharding.placement import Replicate
 from autoplan.sharding.stages import stage_starts
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.stack import Stack, stack_of
@@ -49,13 +51,22 @@ def ways(graph: OpGraph, plan: Plan) -> dict[str, list[Way]]:
     return found
 
 
-def carried_over(plan: Plan, graph: OpGraph, small: OpGraph, degrees: Degrees) -> Plan:
-    """The plan for ``small``, a graph with the kinds of blocks that ``graph`` has.
+def has_kinds_of(small: OpGraph, graph: OpGraph) -> bool:
+    """Whether a graph has the kinds of blocks that another has, operator by operator."""
 
-    Raises:
-        PlanError: when the small graph has other kinds of blocks.
-    """
+    def operators(of: OpGraph) -> list[list[str]]:
+        return [
+            [relative_name(kind, name) for name in blocks[0].nodes]
+            for kind, blocks in of.kinds.items()
+        ]
+
+    return operators(small) == operators(graph)
+
+
+def carried_over(plan: Plan, graph: OpGraph, small: OpGraph, degrees: Degrees) -> Plan:
+    """The plan for ``small``, a graph with the kinds of blocks that ``graph`` has."""
     is_whole = small.fingerprint == graph.fingerprint
+    regions = plan.regions if is_whole else _regions(plan, graph, small)
     stages = _joined(plan, graph, degrees) if is_whole else _shared_out(plan, small, degrees)
     job = plan.job
     return replace(
@@ -72,18 +83,13 @@ def carried_over(plan: Plan, graph: OpGraph, small: OpGraph, degrees: Degrees) -
         microbatch=degrees.microbatch,
         num_microbatches=degrees.num_microbatches,
         schedule=plan.schedule if degrees.pp > 1 else "none",
-        regions=plan.regions if is_whole else _regions(plan, graph, small),
+        regions=tuple(map(_whole, regions)) if degrees.tp == 1 < plan.mesh.tp else regions,
         stages=stages,
         replicas=degrees.replicas,
     )
 
 
 def _regions(plan: Plan, graph: OpGraph, small: OpGraph) -> tuple[RegionPlan, ...]:
-    if len(graph.kinds) != len(small.kinds):
-        raise PlanError(
-            f"the model cut down has {len(small.kinds)} kinds of blocks where the whole has "
-            f"{len(graph.kinds)}: verify a plan of a smaller model of the same code"
-        )
     shown = ways(graph, plan)
     found: list[RegionPlan] = [region for region in plan.regions if not region.kind]
     for kind, small_kind in zip(graph.kinds, small.kinds, strict=True):
@@ -91,6 +97,16 @@ def _regions(plan: Plan, graph: OpGraph, small: OpGraph) -> tuple[RegionPlan, ..
         taken = {path: _share(shown[kind], index, len(paths)) for index, path in enumerate(paths)}
         found += _of_kind(plan, small_kind, taken)
     return tuple(found)
+
+
+def _whole(region: RegionPlan) -> RegionPlan:
+    """The region on one rank of tp, where nothing is split."""
+    return replace(
+        region,
+        parameters=dict.fromkeys(region.parameters, repr(Replicate())),
+        operators=dict.fromkeys(region.operators, REPLICATE),
+        inputs=(repr(Replicate()),) * len(region.inputs),
+    )
 
 
 def _of_kind(plan: Plan, kind: str, taken: Mapping[str, Way]) -> list[RegionPlan]:

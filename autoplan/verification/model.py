@@ -7,7 +7,7 @@ or refused where it is too large.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -31,10 +31,16 @@ _LARGEST_FLOPS, _LARGEST_PARAMETERS = 2e12, 2e8
 _MOST_LAYERS = 64
 
 
-def small_case(
+Small = tuple[ModelUnderPlan, tuple[str, ...]]
+"""A model to run, and what became smaller of it."""
+
+
+def small_cases(
     case: ModelUnderPlan, graph: OpGraph, plan: Plan, degrees: Degrees
-) -> tuple[ModelUnderPlan, tuple[str, ...]]:
-    """The model to run, and what became smaller of it.
+) -> Iterator[Small]:
+    """Models to run in place of the plan's, until one is cut into blocks as it is.
+
+    Which blocks are seen as repeated can depend on how many there are.
 
     Args:
         graph: of the whole model.
@@ -46,14 +52,15 @@ def small_case(
     parameters = sum(node.outputs[0].numel for node in graph.of_kind("parameter"))
     fields = _fields(plan.job.model)
     if fields is not None and depth(fields[1]) and flops > _WHOLE_FLOPS:
-        return _cut_down(fields, case, graph, plan, degrees)
+        yield from _cut_down(fields, case, graph, plan, degrees)
+        return
     if flops > _LARGEST_FLOPS or parameters > _LARGEST_PARAMETERS:
         raise PlanError(
             f"{plan.job.model.name} has {parameters:.2g} parameters and {flops:.2g} flops a step, "
             "too large to run here, and it cannot be cut down: verify a plan of a smaller model "
             "of the same code"
         )
-    return case, ()
+    yield case, ()
 
 
 def _cut_down(
@@ -62,21 +69,24 @@ def _cut_down(
     graph: OpGraph,
     plan: Plan,
     degrees: Degrees,
-) -> tuple[ModelUnderPlan, tuple[str, ...]]:
+) -> Iterator[Small]:
     model_type, config = fields
     shown = [len(found) for found in ways(graph, plan).values()]
     stacks = sum(name in config for name in DEPTHS)
     dense = shown[0] if DENSE_DEPTH in config else 0
     wanted = max(max(shown, default=1) + (len(shown) > stacks), 2)
     layers = max(wanted + dense, -(-2 * degrees.stages // max(stacks, 1)))
-    layers = min(layers, depth(config), _MOST_LAYERS)
-    scale = Scale(layers=layers, dense_layers=dense, tp=plan.mesh.tp, small_tp=degrees.tp)
-    small = shrunk(model_type, config, case.seq_len, scale, origin=plan.job.model.name)
-    before, now = _numel(case.model), _numel(small.model)
-    cuts = [f"layers {depth(config)} -> {layers}", f"parameters {before:,} -> {now:,}"]
-    if case.seq_len is not None:
-        cuts.append(f"tokens of a sample {case.seq_len} -> {small.seq_len}")
-    return small, tuple(cuts)
+    most = min(depth(config), _MOST_LAYERS)
+    for tried in dict.fromkeys((min(layers, most), min(layers + 1, most), min(2 * layers, most))):
+        scale = Scale(layers=tried, dense_layers=dense, tp=plan.mesh.tp, small_tp=degrees.tp)
+        small = shrunk(model_type, config, case.seq_len, scale, origin=plan.job.model.name)
+        before, now = _numel(case.model), _numel(small.model)
+        cuts = [f"parameters {before:,} -> {now:,}"]
+        if tried < depth(config):
+            cuts.insert(0, f"layers {depth(config)} -> {tried}")
+        if case.seq_len is not None:
+            cuts.append(f"tokens of a sample {case.seq_len} -> {small.seq_len}")
+        yield small, tuple(cuts)
 
 
 def _fields(source: ModelSource) -> tuple[str, Mapping[str, Any]] | None:
@@ -138,4 +148,4 @@ def _drawn(like: Tensor, generator: torch.Generator) -> Tensor:
     """Weights large enough that every gradient counts, biases and norms included."""
     width = like.shape[-1] if like.dim() > 1 else 16
     noise = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-    return (noise * (1.2 / width**0.5) + (1.0 if like.dim() == 1 else 0.0)).to(like.dtype)
+    return (noise * (0.8 / width**0.5) + (1.0 if like.dim() == 1 else 0.0)).to(like.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,15 +29,16 @@ from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import BatchDims
 from autoplan.verdict import Difference, Verification
-from autoplan.verification.cut import carried_over
+from autoplan.verification.cut import carried_over, has_kinds_of
 from autoplan.verification.degrees import small_degrees, words
 from autoplan.verification.inputs import draw_inputs, in_form
-from autoplan.verification.model import small_case, with_weights
+from autoplan.verification.model import small_cases, with_weights
 from autoplan.verification.precision import computed_in
-from autoplan.verification.processes import run_ranks
+from autoplan.verification.processes import Ending, run_ranks
 from autoplan.zoo import ModelUnderPlan
 
-DEADLINE_S = 600.0
+DEADLINE_S, TIMEOUT_S = 600.0, 60.0
+"""Of all ranks together, and of one that waits for another."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 
 Progress = Callable[[float, str], None]
@@ -78,21 +79,26 @@ def verify_plan(
         raise PlanError(reason)
     degrees = small_degrees(plan, ranks)
     orders = check_orders(world_of_plan(emit_program(graph, plan), plan))
-    small, cuts = small_case(case, graph, plan, degrees)
     tell(0.2, "tracing what is run")
-    planned = PRECISIONS[plan.job.precision]
-    model, traced, lowest = _traced(small, planned, batch_dims, degrees.global_batch)
-    trial = _Trial(
-        plan=carried_over(plan, graph, traced, degrees),
-        graph=traced,
-        model=model,
-        batch=in_form(small, draw_inputs(traced, small, degrees.global_batch)),
-        loss_fn=small.loss_fn,
-        lowest=lowest,
+    for small, cuts in small_cases(case, graph, plan, degrees):
+        planned = PRECISIONS[plan.job.precision]
+        model, traced, lowest = _traced(small, planned, batch_dims, degrees.global_batch)
+        if has_kinds_of(traced, graph):
+            trial = _Trial(
+                plan=carried_over(plan, graph, traced, degrees),
+                graph=traced,
+                model=model,
+                batch=in_form(small, draw_inputs(traced, small, degrees.global_batch)),
+                loss_fn=small.loss_fn,
+                lowest=lowest,
+            )
+            tell(0.4, f"running {degrees.world_size} ranks")
+            verdict = _outcome(trial, degrees.world_size)
+            return replace(verdict, cuts=(*cuts, *words(plan, degrees)), orders=orders)
+    raise PlanError(
+        f"{plan.job.model.name} cut down has other kinds of blocks than the whole: verify a plan "
+        "of a smaller model of the same code"
     )
-    tell(0.4, f"running {degrees.world_size} ranks")
-    verdict = _outcome(trial, degrees.world_size)
-    return replace(verdict, cuts=(*cuts, *words(plan, degrees)), orders=orders)
 
 
 def _traced(
@@ -147,19 +153,17 @@ def _outcome(trial: _Trial, world_size: int) -> Verification:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        endings = run_ranks(lambda _: _rank(trial), world_size, deadline_s=DEADLINE_S)
+        endings = run_ranks(
+            lambda _: _rank(trial), world_size, deadline_s=DEADLINE_S, timeout_s=TIMEOUT_S
+        )
     finally:
         torch.set_num_threads(threads)
-    for rank, ending in enumerate(endings):
-        if ending.ok and (refused := json.loads(ending.result).get("refused")):
-            raise getattr(errors, refused["class"])(refused["message"])
-        if ending.error is not None:
-            last = ending.error.strip().splitlines()[-1]
-            return _failed(world_size, f"rank {rank} failed: {last}")
-    if not all(ending.ok for ending in endings):
-        number = next(rank for rank, ending in enumerate(endings) if not ending.ok)
-        return _failed(world_size, f"rank {number} died or hung")
+    fault = _fault(endings)
+    if fault is not None:
+        return Verification(ranks=world_size, precision="", differences=(), fault=fault)
     letter = json.loads(endings[0].result)
+    if "refused" in letter:
+        raise getattr(errors, letter["refused"]["class"])(letter["refused"]["message"])
     return Verification(
         ranks=world_size,
         precision=letter["precision"],
@@ -167,8 +171,19 @@ def _outcome(trial: _Trial, world_size: int) -> Verification:
     )
 
 
-def _failed(ranks: int, fault: str) -> Verification:
-    return Verification(ranks=ranks, precision="", differences=(), fault=fault)
+def _fault(endings: Sequence[Ending]) -> str | None:
+    """Why the ranks did not end well; of several reasons, not that of ranks that only waited."""
+    failed = [(rank, ending) for rank, ending in enumerate(endings) if not ending.ok]
+    if not failed:
+        return None
+    rank, ending = min(failed, key=lambda pair: _is_waiting(pair[1]))
+    if ending.error is None:
+        return f"rank {rank} died or hung"
+    return f"rank {rank} failed: {ending.error.strip().splitlines()[-1]}"
+
+
+def _is_waiting(ending: Ending) -> bool:
+    return ending.error is None or "gloo" in ending.error
 
 
 def _rank(trial: _Trial) -> bytes:
