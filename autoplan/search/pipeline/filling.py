@@ -164,15 +164,18 @@ class Filler:
         )
 
     def _room(self, rank: int, first: int, stop: int) -> float:
-        """Bytes for the items of a rank: less what it holds whatever their columns are."""
+        """Bytes for the items of a rank: less what it holds whatever their columns are.
+
+        A plan that takes more is filled again.
+        """
         memory = self.costs.memory
         room = memory.limit_bytes - memory.fixed_bytes
         room -= float(self._ends.leaving_bytes[rank, stop])
         room += memory.held_per_trained * self._twice(first, stop).trained_elements
         if not memory.is_alone:
-            root, blocks = self._most(first, stop, lambda unit: unit.trained_elements)
+            root, blocks = self._units(first, stop, lambda unit: unit.trained_elements)
             room -= STORED_BYTES * max([root, *blocks])
-        root, blocks = self._most(first, stop, memory.gathered_bytes)
+        root, blocks = self._units(first, stop, memory.gathered_bytes)
         return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
 
     def _twice(self, first: int, stop: int) -> Unit:
@@ -183,18 +186,18 @@ class Filler:
             elements += of_each * max(0, readers - 1)
         return Unit(trained_elements=elements, frozen_elements=0.0, count=1)
 
-    def _most(
+    def _units(
         self, first: int, stop: int, nbytes: Callable[[Unit], float]
     ) -> tuple[float, list[float]]:
-        """What the root and each block of a range take at most."""
+        """What the root and each block of a range take at least of what passes."""
         keys, is_block = self._model.keys[first:stop], self.costs.is_block[first:stop]
-        most = {
-            key: max(nbytes(_unit(column)) for column in self._columns[key])
+        least = {
+            key: min(nbytes(_unit(column)) for column in self._columns[key])
             for key in dict.fromkeys(keys)
         }
-        root = sum(most[key] for key, block in zip(keys, is_block, strict=True) if not block)
+        root = sum(least[key] for key, block in zip(keys, is_block, strict=True) if not block)
         root -= nbytes(self._twice(first, stop))
-        return root, [most[key] for key, block in zip(keys, is_block, strict=True) if block]
+        return root, [least[key] for key, block in zip(keys, is_block, strict=True) if block]
 
     def _longest_s(self) -> float:
         """More than the seconds of a step that count for any rank."""

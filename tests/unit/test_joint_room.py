@@ -1,0 +1,42 @@
+"""What a rank holds beside its items' columns is never less than what the bounds take off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoplan.search.pipeline.model import Model
+from autoplan.search.pipeline.room import room_bytes, widest_part
+from autoplan.search.pipeline.whole import StageContent, value_of_whole
+from tests.unit import joint_configs
+from tests.unit.joint_problems import random_problem
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32 - 1))
+def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
+    problem, draw = random_problem(seed, joint_configs.flat, most_items=5), Random(seed)
+    problem = replace(problem, limit_bytes=2**40)
+    family, way = problem.family, draw.randrange(len(problem.family.ways))
+    costs, menus = problem.costs(way), family.ways[way].columns
+    columns = tuple(draw.choice(menus[key]) for key in family.keys)
+    (peak,) = value_of_whole(costs, [StageContent(first=0, columns=columns)]).memory
+    twice = sum(elements * (len(items) - 1) for items, elements in family.ways[way].tied)
+    held = (
+        sum(column.kept_bytes for column in columns)
+        + costs.memory.held_per_trained * (sum(c.trained_elements for c in columns) - twice)
+        + costs.memory.held_per_frozen * sum(c.frozen_elements for c in columns)
+    )
+    model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+    widest = widest_part(model, family.is_block)
+    working = sum(
+        column.operator_bytes
+        for column, key in zip(columns, family.keys, strict=True)
+        if key == widest
+    )
+    room = room_bytes(costs, model, widest)[0, -1]
+    assert held + working + problem.limit_bytes - room <= peak.total + 1
+    assert room_bytes(costs, model)[0, -1] <= room
