@@ -148,7 +148,7 @@ class ConfigSearch:
         if self._turns():
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
         if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
-            self._follow_path()
+            self._follow_path(cuts)
             return False
         if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
