@@ -82,6 +82,12 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "t5-small": _T5,
     "bart-base": _BART,
     "whisper-small": _WHISPER,
+    "resnet50": {
+        "embedding_size": 8,
+        "hidden_sizes": [16, 32],
+        "num_labels": 8,
+        "image_size": 16,
+    },
     "convnext-tiny": _CONVNEXT,
     "swin-tiny": _SWIN,
     "mamba2-130m": {

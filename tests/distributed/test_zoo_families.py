@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from autoplan.plan import Plan
@@ -27,6 +28,19 @@ PLANS = (
 )
 """Family, dp, tp, ZeRO stage, microbatches."""
 
+OTHER_PLANS = (
+    ("whisper-small", 2, 2, 1, 2),
+    ("resnet50", 2, 2, 2, 1),
+    ("convnext-tiny", 1, 4, 0, 2),
+    ("swin-tiny", 2, 2, 3, 1),
+    ("mamba2-130m", 2, 2, 1, 1),
+    ("switch-base-8", 1, 4, 0, 2),
+    ("pangu-200b", 2, 2, 3, 2),
+    ("dlrm-24b", 1, 4, 0, 1),
+    ("mmoe", 2, 2, 1, 1),
+)
+"""Of models that convolve, scan, route or look up; the same."""
+
 
 def _plan(graph: OpGraph, dp: int, tp: int, zero: int, num_microbatches: int) -> Plan:
     return make_plan(
@@ -46,9 +60,10 @@ def _train(rank: int, plans: dict[str, tuple[OpGraph, Plan]]) -> None:
         check_equal(got, expected, lowest_dtype(graph))
 
 
-def test_families_train_alike():
+@pytest.mark.parametrize("given", [PLANS, OTHER_PLANS], ids=["attend", "others"])
+def test_families_train_alike(given):
     plans = {}
-    for name, *degrees in PLANS:
+    for name, *degrees in given:
         graph = traced(name)
         plans[name] = graph, _plan(graph, *degrees)
     run_ranks(_train, 4, plans, deadline_s=280)

@@ -45,6 +45,7 @@ PARAMETERS = {
     "t5-3b": 2_851_598_336, "t5-11b": 11_307_321_344,
     "bart-base": 139_420_416, "bart-large": 406_291_456,
     "whisper-small": 241_734_912, "whisper-large-v3": 1_543_490_560,
+    "resnet50": 25_557_032, "resnet152": 60_192_808,
     "convnext-tiny": 28_589_128, "convnext-base": 88_591_464, "convnext-large": 197_767_336,
     "swin-tiny": 28_288_354, "swin-base": 87_768_224,
     "lstm-66m": 66_034_000, "mamba2-130m": 128_989_632, "mamba2-2.7b": 2_702_599_680,
