@@ -9,7 +9,8 @@ import numpy as np
 from autoplan.search.regions.terms import Amounts, Mask
 
 _FEW = 8
-"""Choices of which all pairs are compared at once."""
+_FEW_PAIRS = 1 << 15
+"""Choices, or pairs of them over all combinations, that are compared at once."""
 
 _ROUNDED_BITS = 4
 """Last bits of amounts that make no difference; they come from the order of additions."""
@@ -26,7 +27,8 @@ def needed(amounts: Amounts, barred: Mask) -> Mask:
         Of each combination at least one choice; of equal ones the first.
     """
     layers = _rounded(np.where(barred, math.inf, amounts))
-    return _pairwise(layers) if len(barred) <= _FEW else _one_by_one(layers)
+    is_few = len(barred) <= _FEW or len(barred) * barred.size <= _FEW_PAIRS
+    return _pairwise(layers) if is_few else _one_by_one(layers)
 
 
 def _pairwise(layers: Amounts) -> Mask:
@@ -51,11 +53,9 @@ def _one_by_one(layers: Amounts) -> Mask:
     while len(at):
         best = total.argmin(0)
         found[best, at] = True
-        is_beaten = np.ones(total.shape, dtype=bool)
-        for layer in layers:
-            is_beaten &= np.take_along_axis(layer, best[None], 0) <= layer
-        total[is_beaten] = math.inf
-        left = np.flatnonzero(np.isfinite(total).any(0))
+        chosen = layers[:, best, np.arange(len(at))]
+        total[(chosen[:, None] <= layers).all(0)] = math.inf
+        left = np.flatnonzero(total.min(0) < math.inf)
         if len(left) < len(at):
             at, total, layers = at[left], total[:, left], layers[:, :, left]
     return found

@@ -24,7 +24,7 @@ from autoplan.search.elimination import Scope
 from autoplan.search.regions.dominance import needed
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Mask, Terms
 
-_QUICK = 0, 1 << 12
+_QUICK = 0, 1 << 10
 _THOROUGH = 1 << 14, 1 << 16
 """Combinations of a decision and its neighbours that are worth looking at, to give up choices
 everywhere, and to pack it."""
