@@ -36,7 +36,8 @@ class ScheduleSupport:
         zero: ZeRO stages. In a pipeline 2 and 3 run as 1 does (``cost_models.zero``).
         splits_backward: whether the gradients of weights are computed apart from those of what a
             stage received. PyTorch's checkpoints would then run a recomputed block once for the
-            first, and again for every weight; and some models' stages cannot be split
+            first, and again for every weight, and what single operators make again would not last
+            until the second; and some models' stages cannot be split
             (``autoplan.sharding.split_backward``).
     """
 
@@ -63,7 +64,7 @@ def runs(schedule: str, *, zero: int, recomputes: bool) -> str | None:
 
     Args:
         schedule: a name of ``cost_models.schedules``, or ``none`` without a pipeline.
-        recomputes: whether any block is recomputed in the backward.
+        recomputes: whether any block, or operator of one, is recomputed in the backward.
     """
     support = RUNNABLE_SCHEDULES.get(schedule)
     if support is None:
@@ -73,7 +74,7 @@ def runs(schedule: str, *, zero: int, recomputes: bool) -> str | None:
         return f"schedule {schedule} cannot be run with zero = {zero}: use one of {stages}"
     if recomputes and support.splits_backward:
         return (
-            f"schedule {schedule} splits the backward, which would run a recomputed block again "
-            "for each of its weights: recompute nothing, or use 1f1b or interleaved_1f1b"
+            f"schedule {schedule} splits the backward, which would run what is recomputed more "
+            "than once: recompute nothing, or use 1f1b or interleaved_1f1b"
         )
     return None

@@ -56,7 +56,7 @@ PlannedOnly = Annotated[
     bool,
     typer.Option(
         "--allow-planned-only",
-        help="Search pipelines, and recompute operator by operator, which cannot run yet.",
+        help="Search pipelines too, and what cannot run yet.",
     ),
 ]
 TimeLimit = Annotated[

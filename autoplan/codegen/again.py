@@ -10,7 +10,7 @@ leave no choice run again with what they read, so that no copy stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoplan.codegen.operators import is_dropout, is_random
@@ -25,10 +25,10 @@ from autoplan.codegen.program import (
     is_renaming,
     operands,
 )
-from autoplan.errors import PlanError, UnsupportedModelError
+from autoplan.errors import PlanError
 from autoplan.plan import RegionPlan
 from autoplan.sharding.assignment import ROOT, relative_name
-from autoplan.trace.graph import Block, OpGraph
+from autoplan.trace.graph import Block, OpGraph, OpNode
 from autoplan.trace.needed import needed_of_block
 
 _MAY_COPY = frozenset(
@@ -53,23 +53,44 @@ def again_of(graph: OpGraph, regions: Sequence[RegionPlan]) -> dict[str, Again]:
     """What runs again, by the path of the block; whole blocks that do are not listed.
 
     Raises:
-        PlanError: when something outside blocks is to run again.
-        UnsupportedModelError: when an operator is to run again that then draws other numbers.
+        PlanError: when something is to run again that cannot.
     """
+    reason = again_obstacle(graph, regions)
+    if reason is not None:
+        raise PlanError(reason)
     blocks = {block.path: block for block in graph.blocks}
     found: dict[str, Again] = {}
     for region in regions:
-        if not region.recomputed_operators and not region.reconverted_inputs:
-            continue
-        if region.kind == ROOT:
-            raise PlanError(
-                f"{(*region.recomputed_operators, 'an input')[0]} is outside the repeated layers, "
-                "where nothing can run again in the backward; recompute nothing in the root region"
-            )
-        for path in region.blocks:
-            if path not in region.recomputed:
-                found[path] = _of_block(graph, blocks[path], region)
+        if region.recomputed_operators or region.reconverted_inputs:
+            for path in region.blocks:
+                if path not in region.recomputed:
+                    found[path] = _of_block(graph, blocks[path], region)
     return found
+
+
+def again_obstacle(graph: OpGraph, regions: Sequence[RegionPlan]) -> str | None:
+    """Why the operators that a plan wants to run again cannot, with the cure; None if they can."""
+    for region in regions:
+        wanted = region.recomputed_operators
+        if region.kind == ROOT and wanted:
+            return (
+                f"{wanted[0]} is outside the repeated layers, where nothing can run again in the "
+                "backward: recompute nothing in the root region"
+            )
+        for node in _first_nodes(graph, region.kind):
+            drawn = is_random(node) and not is_dropout(node)
+            if drawn and relative_name(region.kind, node.name) in wanted:
+                return (
+                    f"{node.name} draws random numbers, and would draw others when it runs again "
+                    "alone: recompute whole blocks, or keep its result"
+                )
+    return None
+
+
+def _first_nodes(graph: OpGraph, kind: str) -> Iterator[OpNode]:
+    """The calls of the first block of a kind."""
+    for block in graph.kinds.get(kind, ())[:1]:
+        yield from (graph.by_name[name] for name in block.nodes)
 
 
 def _of_block(graph: OpGraph, block: Block, region: RegionPlan) -> Again:
@@ -80,13 +101,6 @@ def _of_block(graph: OpGraph, block: Block, region: RegionPlan) -> Again:
         for name, model in zip(block.nodes, first.nodes, strict=True)
         if relative_name(block.kind, model) in wanted and name in needed
     )
-    for name in sorted(calls):
-        node = graph.by_name[name]
-        if is_random(node) and not is_dropout(node):
-            raise UnsupportedModelError(
-                f"{name} draws random numbers, and would draw others when it runs again alone: "
-                "recompute its whole block, or keep its result"
-            )
     return Again(calls=calls, inputs=frozenset(region.reconverted_inputs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoplan.capabilities import RUNNABLE_SCHEDULES, runs
+from autoplan.codegen.again import again_obstacle
 from autoplan.plan import Plan
 from autoplan.sharding.split_backward import split_obstacle
 from autoplan.trace.graph import OpGraph
@@ -24,6 +25,7 @@ def obstacle(graph: OpGraph, plan: Plan) -> str | None:
         for region in plan.regions
     )
     reason = runs(plan.schedule, zero=plan.zero, recomputes=recomputes)
+    reason = reason or again_obstacle(graph, plan.regions)
     if reason is None and RUNNABLE_SCHEDULES[plan.schedule].splits_backward:
         found = split_obstacle(graph, plan.stages)
         if found is not None:

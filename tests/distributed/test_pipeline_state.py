@@ -153,7 +153,7 @@ def refuse(rank: int) -> None:
         (replace(plan, schedule="dualpipe"), "schedule dualpipe cannot be run"),
         (replace(plan, stages=backwards), "do not cover the model in order"),
         (replace(plan, stages=()), "pp = 2 and 0 stages"),
-        (replace(plan, regions=alone), "cannot be run yet: recompute whole blocks"),
+        (replace(plan, regions=alone), "where nothing can run again in the backward"),
         (
             replace(plan, stages=tuple(replace(s, rank=1 - s.rank) for s in plan.stages)),
             "stage 0 is on rank 1 of the pipeline, but 1f1b runs it on rank 0",

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from autoplan.codegen import emit_program
 from autoplan.codegen.again import Again, again_of, marked
 from autoplan.codegen.liveness import tidy
 from autoplan.codegen.program import Call, Convert, Function, Held, Value, results, runs_again
+from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import RegionPlan
 from autoplan.sharding.placement import Replicate
+from autoplan.trace.capture import capture
 from autoplan.trace.needed import needed_of_block
 from tests.distributed.plans import make_plan
 from tests.parity.cases import BATCH, case
@@ -144,3 +148,26 @@ def test_nothing_outside_blocks_runs_again(layers):
     outside = replace(root, recomputed_operators=("norm/layer_norm",))
     with pytest.raises(PlanError, match=r"^norm/layer_norm is outside the repeated layers"):
         again_of(graph, (outside, own))
+
+
+class Noisy(nn.Module):
+    """A layer with a noise that no dropout makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.drop = nn.Linear(4, 4), nn.AlphaDropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.drop(self.linear(x)))
+
+
+def test_what_draws_other_numbers_each_time_does_not_run_again():
+    model = nn.Sequential(*(Noisy() for _ in range(3)))
+    graph = capture(model, (torch.ones(2, 4), torch.ones(2, 4)), loss_fn=nn.functional.mse_loss)
+    root, own = regions(replicated(graph, 1))
+    (noise,) = (name for name in own.operators if "alpha_dropout" in name)
+    again = replace(own, recomputed_operators=(noise,))
+    plan = make_plan(graph.fingerprint, global_batch=2, regions=(root, again))
+    assert "draws random numbers, and would draw others" in (obstacle(graph, plan) or "")
+    with pytest.raises(PlanError, match="recompute whole blocks, or keep its result"):
+        emit_program(graph, plan)

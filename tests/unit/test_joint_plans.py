@@ -86,8 +86,6 @@ def test_files_and_parts(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_placements_go_together(case):
     plan = planned(*case)
-    if any(region.recomputed_operators for region in plan.regions):
-        plan = planned(*case, recompute="full")
     assert assign(graph_of(case[0]), plan.regions, plan.mesh.tp)
 
 

@@ -1,8 +1,8 @@
 """What is offered for a job on a model: configurations, and what their blocks may recompute.
 
-What the runtime cannot run is left out unless the job asks for what can be planned only: operators
-that run again one by one, what ``autoplan.capabilities`` refuses, and schedules that split the
-backward where a cut of the model could keep it from being split (``sharding.split_backward``).
+What the runtime cannot run is left out unless the job asks for what can be planned only: what
+``autoplan.capabilities`` refuses, and schedules that split the backward where a cut of the model
+could keep it from being split (``sharding.split_backward``).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
 
 
 def ways(job: Job, config: Config) -> Iterator[Recompute]:
-    """How the blocks of a configuration may recompute: some of them or all, and, where bounds and
-    plans are better found apart, none.
+    """How the blocks of a configuration may recompute: any of their operators, and, where bounds
+    and plans are better found apart, none.
 
     Raises:
         PlanError: a number of blocks is pinned.
@@ -63,8 +63,8 @@ def ways(job: Job, config: Config) -> Iterator[Recompute]:
         yield pinned or "free"
         return
     schedule = config.schedule or "none"
-    wanted: Recompute = pinned or "blocks"
-    for way in (wanted, "none") if wanted == "blocks" else (wanted,):
+    wanted: Recompute = pinned or "free"
+    for way in (wanted, "none") if wanted == "free" else (wanted,):
         recomputes = way != "none"
         if not runs(schedule, zero=config.zero, recomputes=recomputes):
             yield way

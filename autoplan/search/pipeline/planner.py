@@ -81,6 +81,5 @@ def plan_jointly(
 def _space(job: Job) -> str:
     """The space that the bound holds for."""
     return SPACE.format(
-        bubble="" if job.planned_only else BUBBLE,
-        again="which operators are recomputed" if job.planned_only else "whether it is recomputed",
+        bubble="" if job.planned_only else BUBBLE, again="which operators are recomputed"
     )
