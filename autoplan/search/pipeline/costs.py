@@ -26,6 +26,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
     sharded = config.shards if stage.shards_states else 1
     traffic = optimizer(job.optimizer).traffic_bytes / sharded
     menus = family.menus
+    near, far = (_hop(stays_in_node, cluster) for stays_in_node in (True, False))
     return WholeCosts(
         config=config,
         clock=StageClock(
@@ -39,7 +40,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
         is_block=tuple(bool(item.kind) for item in menus.stack.items),
         cuts=family.crossings(boundary),
         hops=tuple(
-            _hop(config.hop_stays_in_node(rank, job.gpus_per_node), cluster)
+            near if config.hop_stays_in_node(rank, job.gpus_per_node) else far
             for rank in range(config.pp)
         ),
         shared_s=menus.shared_s,
