@@ -194,6 +194,11 @@ def factory(draw: Draw, target: str) -> Example:
     return draw.call(target, size, *([1.5] if "full" in target else []), dtype=torch.float64)
 
 
+def drawn(draw: Draw, target: str) -> Example:
+    """No two draws are alike, so that only sizes can be compared: there are no elements."""
+    return draw.call(target, [0, *draw.shape(1, 3)], dtype=torch.float64)
+
+
 def new_factory(draw: Draw, target: str) -> Example:
     size, like = list(draw.shape()), draw.floats(*draw.shape())
     return draw.call(target, like, size, *([1.5] if "full" in target else []))
@@ -254,6 +259,8 @@ CALLS = {
     "aten.full.default": factory,
     "aten.zeros.default": factory,
     "aten.ones.default": factory,
+    "aten.rand.default": drawn,
+    "aten.randn.default": drawn,
     "aten.new_zeros.default": new_factory,
     "aten.new_ones.default": new_factory,
     "aten.new_full.default": new_factory,

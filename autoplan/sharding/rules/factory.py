@@ -1,4 +1,8 @@
-"""Tensors made from sizes: constants split like any dim, counted ranges do not."""
+"""Tensors made from sizes: constants and draws split like any dim, counted ranges do not.
+
+What is drawn differs from one device's; programs with such draws are planned, and refused to run on
+several.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,8 @@ RULES = {
     "aten.full.default": _constant,
     "aten.zeros.default": _constant,
     "aten.ones.default": _constant,
+    "aten.rand.default": _constant,
+    "aten.randn.default": _constant,
     "aten.new_zeros.default": _constant,
     "aten.new_ones.default": _constant,
     "aten.new_full.default": _constant,
