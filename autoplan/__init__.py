@@ -9,7 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autoplan.api import compile, explain, load_plan, plan, print_report, save_plan, verify
+    from autoplan.api import (
+        compile,
+        dry_run,
+        explain,
+        load_plan,
+        plan,
+        print_report,
+        save_plan,
+        verify,
+    )
     from autoplan.errors import (
         AutoplanError,
         CheckpointError,
@@ -20,8 +29,10 @@ if TYPE_CHECKING:
     )
     from autoplan.explanation import Explanation
     from autoplan.plan import Plan
+    from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
     from autoplan.runtime.reference_dropout import reference_dropout
+    from autoplan.verdict import Verification
 
 # Importing a module binds its name here, once and for all: get that over, and free the name for
 # the function.
@@ -30,6 +41,7 @@ del globals()["plan"]
 
 _HOMES = {
     "compile": "api",
+    "dry_run": "api",
     "explain": "api",
     "load_plan": "api",
     "plan": "api",
@@ -45,6 +57,7 @@ _HOMES = {
     "Explanation": "explanation",
     "Plan": "plan",
     "ParallelModule": "runtime.module",
+    "Rehearsal": "rehearsal",
     "Verification": "verdict",
     "reference_dropout": "runtime.reference_dropout",
 }
@@ -58,9 +71,11 @@ __all__ = [
     "Plan",
     "PlanError",
     "ProfileError",
+    "Rehearsal",
     "UnsupportedModelError",
     "Verification",
     "compile",
+    "dry_run",
     "explain",
     "load_plan",
     "plan",

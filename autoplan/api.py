@@ -6,13 +6,14 @@ PyTorch is imported by the functions that need it, so that plans can be read and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
 from autoplan.capabilities import RUNNABLE_PRECISIONS
-from autoplan.errors import PlanError
+from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
 from autoplan.plan import Plan
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from autoplan.explanation import Explanation
+    from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
     from autoplan.search.deadline import Deadline
     from autoplan.trace.graph import OpGraph
@@ -173,7 +175,8 @@ def compile(
     graph = _capture(case, job, batch_dims)
     if decided is None:
         decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
-    return parallelize(case.model, graph, decided, seed=seed)
+    evaluation = _capture_evaluation(case, job, batch_dims, graph)
+    return parallelize(case.model, graph, decided, seed=seed, evaluation=evaluation)
 
 
 def explain(
@@ -250,13 +253,39 @@ def verify(
     )
 
 
-def print_report(found: Plan | Explanation | Verification) -> None:
-    """Prints a plan with its predicted cost, an explanation of it, or how far it is from right."""
-    from autoplan.report import explanation, text, verification
+def dry_run(
+    plan: Plan | str | Path,
+    model: nn.Module | str | None = None,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    batch_dims: Mapping[str, int | None] | None = None,
+) -> Rehearsal:
+    """What each rank of a plan would hold and do in a step; nothing is run, and no rank needed.
+
+    Args:
+        plan, model, example_inputs, loss_fn, batch_dims: as for ``autoplan.explain``.
+
+    Raises:
+        PlanError, UnsupportedModelError: a plan of another model, or one that cannot be run.
+    """
+    from autoplan.verification.rehearse import rehearse
+
+    decided = plan if isinstance(plan, Plan) else load_plan(plan)
+    case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, _tell_nobody)
+    return rehearse(decided, case.model, graph)
+
+
+def print_report(found: Plan | Explanation | Verification | Rehearsal) -> None:
+    """Prints a plan with its predicted cost, an explanation, a verification or a dry run."""
+    from autoplan.rehearsal import Rehearsal
+    from autoplan.report import explanation, rehearsal, text, verification
     from autoplan.verdict import Verification
 
     if isinstance(found, Plan):
         text.print_report(found)
+    elif isinstance(found, Rehearsal):
+        rehearsal.print_rehearsal(found)
     elif isinstance(found, Verification):
         verification.print_verification(found)
     else:
@@ -299,8 +328,26 @@ def _load(
     return subject.load(subject.describe(model, planned.seq_len, dict(planned.inputs)))
 
 
+def _capture_evaluation(
+    case: ModelUnderPlan, job: Job, batch_dims: Mapping[str, int | None] | None, graph: OpGraph
+) -> OpGraph | None:
+    """The graph in eval mode, where it may differ and can be traced."""
+    from autoplan.runtime.modes import mode_dependent
+    from autoplan.trace.evaluation import has_fused_attention, in_evaluation
+
+    if not case.model.training or mode_dependent(graph) is None:
+        return None
+    with in_evaluation(case.model), suppress(UnsupportedModelError):
+        return _capture(case, job, batch_dims, unfuses_attention=not has_fused_attention(graph))
+    return None
+
+
 def _capture(
-    case: ModelUnderPlan, job: Job, batch_dims: Mapping[str, int | None] | None
+    case: ModelUnderPlan,
+    job: Job,
+    batch_dims: Mapping[str, int | None] | None,
+    *,
+    unfuses_attention: bool = False,
 ) -> OpGraph:
     """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
     import torch
@@ -315,6 +362,7 @@ def _capture(
         batch_dims=batch_dims,
         dtype=dtype,
         global_batch=job.global_batch,
+        unfuses_attention=unfuses_attention,
     )
 
 

@@ -2,6 +2,10 @@
 
     python -m torch.distributed.run --standalone --nproc-per-node 4 examples/02_train_parallel.py
 
+    python examples/02_train_parallel.py --dry-run
+
+shows what each rank would hold and do, and runs none.
+
 The text is drawn from a fixed random grammar, so every run trains alike: Adam magnifies rounding a
 hundredfold where a batch sets it off. The planner picks the plan for ``cpu-gloo`` with tensor
 parallelism pinned to 2. Exits with 1 when any loss differs by more than 1e-3.
@@ -77,9 +81,21 @@ def train_alone(model: GPT2LMHeadModel, batches: list[Batch]) -> Iterator[float]
         yield loss.item()
 
 
+def show_ranks(model: GPT2LMHeadModel, batch: Batch) -> None:
+    """Prints what each of four ranks would hold and do."""
+    plan = autoplan.plan(
+        model, batch, cluster="cpu-gloo", gpus_per_node=4, global_batch=BATCH, precision="fp32",
+        pins={"tp": 2},
+    )  # fmt: skip
+    autoplan.print_report(autoplan.dry_run(plan, model, batch))
+
+
 def main() -> int:
     logging.set_verbosity_error()
     model = build_model()
+    if "--dry-run" in sys.argv:
+        show_ranks(model, draw_batches()[0])
+        return 0
     alone = copy.deepcopy(model)
     batches = draw_batches()
     parallel_losses = train_parallel(model, batches)
