@@ -274,6 +274,7 @@ class ParallelModule(nn.Module):
                 "program: trace the model in eval mode to evaluate it"
             )
         self.training = mode
+        self._trainer.drops = mode or not self._traced.training
         return self
 
     def _check_unscaled(self) -> None:

@@ -33,6 +33,7 @@ from autoplan.runtime.stages import (
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
 from autoplan.runtime.weights import WeightSource
+from autoplan.trace.evaluation import serves_both
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import positional_names
 
@@ -46,6 +47,7 @@ def parallelize(
     *,
     device: torch.device | None = None,
     seed: int | None = None,
+    evaluation: OpGraph | None = None,
 ) -> ParallelModule:
     """This rank's part of ``model`` in the training that ``plan`` decided.
 
@@ -56,6 +58,8 @@ def parallelize(
         graph: of ``model``, as ``trace.capture`` made it, in the plan's precision.
         device: where this rank computes; by default its CUDA device under NCCL, else the CPU.
         seed: of all dropouts; that of rank 0 counts, by default ``torch.initial_seed()``.
+        evaluation: of the model in eval mode; without it, one that has dropout or the like cannot
+            be switched to evaluation.
 
     Raises:
         PlanError: when plan, graph, model and process group do not fit each other, or the ranks
@@ -88,6 +92,7 @@ def parallelize(
     )
     parameters = parameters_of(stages, layouts)
     random = RandomState(agreed_seed(seed, mesh))
+    serves = evaluation is not None and serves_both(graph, evaluation)
     return ParallelModule(
         stages=stages,
         trainer=Trainer(
@@ -115,7 +120,7 @@ def parallelize(
             fingerprint=graph.fingerprint,
             tied=graph.tied,
             training=model.training,
-            mode_dependent=mode_dependent(graph),
+            mode_dependent=None if serves else mode_dependent(graph),
             lowest_dtype=lowest_dtype(graph),
             readers=_readers(graph),
             positional=tuple(positional_names(model, len(emitted.inputs))),

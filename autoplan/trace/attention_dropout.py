@@ -19,12 +19,17 @@ from autoplan.trace.normalise import arguments
 _aten = torch.ops.aten
 
 
-def write_out_dropping_attention(graph: fx.Graph) -> None:
-    """Rewrites a graph in place; grouped queries with dropout stay as they are."""
+def write_out_attention(graph: fx.Graph, *, whether_dropping: bool) -> None:
+    """Rewrites a graph in place; grouped queries stay as they are.
+
+    Args:
+        whether_dropping: whether attention without dropout is written out as well.
+    """
     for node in list(graph.nodes):
         if node.target is _aten.scaled_dot_product_attention.default:
             given = arguments(node)
-            if given["dropout_p"] != 0 and not given["enable_gqa"]:
+            dropping = given["dropout_p"] != 0
+            if (dropping or whether_dropping) and not given["enable_gqa"]:
                 with graph.inserting_before(node):
                     node.replace_all_uses_with(_unfused(_Writer(graph, node), given))
                 graph.erase_node(node)
@@ -64,8 +69,9 @@ def _unfused(call: _Writer, given: dict[str, Any]) -> fx.Node:
         scores = call(_aten.masked_fill.Scalar, scores, hidden, -math.inf)
     softmax = _aten.softmax.int if mask is None else _aten._safe_softmax.default
     shares = call(softmax, scores, -1)
-    kept = call(_aten.dropout.default, shares, given["dropout_p"], True)
-    return call(_aten.matmul.default, kept, value)
+    if given["dropout_p"] != 0:
+        shares = call(_aten.dropout.default, shares, given["dropout_p"], True)
+    return call(_aten.matmul.default, shares, value)
 
 
 def _later(call: _Writer, device: torch.device, queries: int, keys: int) -> fx.Node:

@@ -54,6 +54,7 @@ def capture(
     global_batch: int | None = None,
     fold: bool = True,
     kernels: Kernels = "gpu",
+    unfuses_attention: bool = False,
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -67,6 +68,7 @@ def capture(
         global_batch: a batch to trace at, besides 2; a forward that differs there is refused.
         fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
         kernels: the kind of device whose kernels decide what autograd keeps.
+        unfuses_attention: write attention as its parts even where it has no dropout.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -78,7 +80,7 @@ def capture(
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    subject = _Subject(model, inputs, loss_fn, dtype)
+    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention)
     batches = traced_batches(global_batch)
     with collection_paused():
         if fold:
@@ -97,8 +99,10 @@ class _Subject:
         inputs: tuple[Input, ...],
         loss_fn: LossFn | None,
         dtype: torch.dtype | None,
+        unfuses_attention: bool,
     ):
         self.inputs = inputs
+        self.unfuses_attention = unfuses_attention
         self._dtype = dtype
         self._mode = FakeTensorMode()
         self._model = FakeClones(model, self._mode, dtype)
@@ -180,7 +184,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     if memo is not None:
         memo.withheld.put_back(exported)
     merge_tied(exported, tied)
-    clean(exported.graph_module)
+    clean(exported.graph_module, unfuses_attention=subject.unfuses_attention)
     if memo is not None:
         check_regions(exported.graph, memo.traced)
     return _Trace(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.attention_dropout import write_out_dropping_attention
+from autoplan.trace.attention_dropout import write_out_attention
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
@@ -25,8 +25,11 @@ _ASSERTIONS = {_aten._assert_tensor_metadata.default}
 _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
 
 
-def clean(module: fx.GraphModule) -> None:
+def clean(module: fx.GraphModule, *, unfuses_attention: bool = False) -> None:
     """Cleans the graph of an exported module in place.
+
+    Args:
+        unfuses_attention: whether attention without dropout is written out as well.
 
     Raises:
         UnsupportedModelError: naming the operator and the source line.
@@ -35,7 +38,7 @@ def clean(module: fx.GraphModule) -> None:
     join_filled(graph)
     write_out_of_place(graph)
     inline_regions(module, graph)
-    write_out_dropping_attention(graph)
+    write_out_attention(graph, whether_dropping=unfuses_attention)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
