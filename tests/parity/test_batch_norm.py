@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from autoplan.codegen.again import Again
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Shard
 from autoplan.trace.capture import capture
 from autoplan.trace.stack import stack_of
+from tests.parity.again import random_again
 from tests.parity.choose import random_program, recipe, replicated
 from tests.parity.normed import MODELS, batch_of, model_of
 from tests.parity.simulate import assert_same, one_device, sharded
@@ -45,6 +47,21 @@ def test_channels_split_with_the_weights():
     assert "shard=[1, 1]" in emitted.source
     assert "tp_" not in emitted.source.split("synced_batch_norm(")[-1]
     assert_same(sharded(emitted, model, batch), truth)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_operators_that_run_again(seed):
+    model, batch, graph, truth = case("mlp")
+    norms = {
+        block.path: Again(
+            calls=frozenset(n for n in block.nodes if n.endswith("batch_norm")), inputs=frozenset()
+        )
+        for block in graph.blocks
+    }
+    for again in (norms, random_again(graph, seed)):
+        emitted = emit_choices(recipe(graph, 2, COLUMNS, again=again), "mlp")
+        assert "again(" in emitted.source
+        assert_same(sharded(emitted, model, batch), truth)
 
 
 @pytest.mark.parametrize("name", MODELS)
