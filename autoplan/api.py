@@ -6,13 +6,14 @@ PyTorch is imported by the functions that need it, so that plans can be read and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
 from autoplan.capabilities import RUNNABLE_PRECISIONS
-from autoplan.errors import PlanError
+from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
 from autoplan.plan import Plan
 
@@ -174,7 +175,8 @@ def compile(
     graph = _capture(case, job, batch_dims)
     if decided is None:
         decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
-    return parallelize(case.model, graph, decided, seed=seed)
+    evaluation = _capture_evaluation(case, job, batch_dims, graph)
+    return parallelize(case.model, graph, decided, seed=seed, evaluation=evaluation)
 
 
 def explain(
@@ -326,8 +328,26 @@ def _load(
     return subject.load(subject.describe(model, planned.seq_len, dict(planned.inputs)))
 
 
+def _capture_evaluation(
+    case: ModelUnderPlan, job: Job, batch_dims: Mapping[str, int | None] | None, graph: OpGraph
+) -> OpGraph | None:
+    """The graph in eval mode, where it may differ and can be traced."""
+    from autoplan.runtime.modes import mode_dependent
+    from autoplan.trace.evaluation import has_fused_attention, in_evaluation
+
+    if not case.model.training or mode_dependent(graph) is None:
+        return None
+    with in_evaluation(case.model), suppress(UnsupportedModelError):
+        return _capture(case, job, batch_dims, unfuses_attention=not has_fused_attention(graph))
+    return None
+
+
 def _capture(
-    case: ModelUnderPlan, job: Job, batch_dims: Mapping[str, int | None] | None
+    case: ModelUnderPlan,
+    job: Job,
+    batch_dims: Mapping[str, int | None] | None,
+    *,
+    unfuses_attention: bool = False,
 ) -> OpGraph:
     """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
     import torch
@@ -342,6 +362,7 @@ def _capture(
         batch_dims=batch_dims,
         dtype=dtype,
         global_batch=job.global_batch,
+        unfuses_attention=unfuses_attention,
     )
 
 
