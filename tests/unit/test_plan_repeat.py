@@ -51,6 +51,7 @@ def test_two_processes_give_the_same() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_twenty_processes_give_the_same() -> None:
     found = {
         answered(seed, threads) for seed in range(5) for threads in (1, 2) for _ in ("once", "more")
