@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family, family
@@ -24,6 +24,14 @@ class Offer:
     recompute: Recompute
 
 
+WIDER: dict[Recompute, tuple[Recompute, ...]] = {
+    "none": ("free", "blocks"),
+    "full": ("free", "blocks"),
+    "blocks": ("free",),
+    "free": (),
+}
+"""The ways of recomputing that have all plans of another one, the widest first."""
+
 _Key = tuple[int, int, Recompute]
 
 
@@ -43,7 +51,9 @@ class Families:
         """The menus of an offer."""
         key = _key(offer)
         if key not in self._families:
-            self._families[key] = family(self._pricing, self._stack, *key)
+            wider = (_key(replace(offer, recompute=way)) for way in WIDER[offer.recompute])
+            known = next((self._families[each] for each in wider if each in self._families), None)
+            self._families[key] = family(self._pricing, self._stack, *key, known)
         return self._families[key]
 
     def quick(self, offer: Offer) -> QuickBounds:

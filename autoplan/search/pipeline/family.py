@@ -164,8 +164,14 @@ class Family:
 
 
 def family(
-    pricing: Pricing, stack: Stack, tp: int, microbatch: int, recompute: Recompute
+    pricing: Pricing,
+    stack: Stack,
+    tp: int,
+    microbatch: int,
+    recompute: Recompute,
+    wider: Family | None = None,
 ) -> Family:
-    """The family of one degree and microbatch."""
+    """The family of one degree and microbatch; ``wider`` is one that allows to recompute more."""
     costs, _ = pricing.microbatch(tp, microbatch)
-    return Family(tp=tp, recompute=recompute, menus=region_menus(stack, costs, recompute))
+    shared = wider.menus if wider else None
+    return Family(tp=tp, recompute=recompute, menus=region_menus(stack, costs, recompute, shared))

@@ -12,17 +12,8 @@ from enum import IntEnum
 
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import rank_memory
-from autoplan.search.pipeline.families import Families, Offer
+from autoplan.search.pipeline.families import WIDER, Families, Offer
 from autoplan.search.pricing import Pricing
-from autoplan.search.regions.menus import Recompute
-
-_WIDER: dict[Recompute, tuple[Recompute, ...]] = {
-    "none": ("free", "blocks"),
-    "full": ("free", "blocks"),
-    "blocks": ("free",),
-    "free": (),
-}
-"""The ways of recomputing that have all plans of another one, the widest first."""
 
 
 class _Level(IntEnum):
@@ -74,7 +65,7 @@ class OfferBounds:
 
     def _wider(self, offer: Offer) -> list[Offer]:
         """Offers looked at that have all plans of one, the widest first."""
-        wider = (Offer(config=offer.config, recompute=way) for way in _WIDER[offer.recompute])
+        wider = (Offer(config=offer.config, recompute=way) for way in WIDER[offer.recompute])
         return [each for each in wider if each in self._known]
 
     def _widest(self, offer: Offer) -> Offer:

@@ -65,11 +65,21 @@ class ModeTables:
         self._made: dict[int, Table] = {}
         self._small: dict[int, Terms] = {}
         self._asked: Counter[int] = Counter()
+        self._all: ModeTables | None = None
+
+    def only(self, modes: Collection[Mode]) -> ModeTables:
+        """The tables of some of these modes, which are made once for both."""
+        ways = [each for each in self.ways if each.mode in modes]
+        found = ModeTables(ways, self._widest, self._costs, self._given)
+        found._all = self
+        return found
 
     def table(self, mode: int) -> Table:
         """The tables of one mode."""
+        ways = self.ways[mode]
+        if self._all is not None:
+            return self._all.table(self._all.ways.index(ways))
         if mode not in self._made:
-            ways = self.ways[mode]
             self._made[mode] = _table(ways, self._widest, self._common, self._costs, self._given)
         return self._made[mode]
 

@@ -89,7 +89,13 @@ class RegionMenus:
         shared_parameters: those that several items read.
     """
 
-    def __init__(self, stack: Stack, costs: MicrobatchCosts, recompute: Recompute) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        costs: MicrobatchCosts,
+        recompute: Recompute,
+        wider: RegionMenus | None = None,
+    ) -> None:
         space = costs.space
         self.stack = stack
         self.costs = costs
@@ -97,6 +103,7 @@ class RegionMenus:
         self.boundaries = boundaries_of(stack, space.folded, costs.sizes, space.tp)
         self.regions = regions_of(stack, space.folded, costs.sizes.nodes, self.boundaries)
         self._modes = _MODES[recompute]
+        self._wider = wider
         self._tables: dict[str, ModeTables] = {}
         self._menus: dict[tuple[str, tuple[tuple[str, int], ...]], RegionMenu] = {}
 
@@ -177,6 +184,9 @@ class RegionMenus:
         if key not in self._tables:
             region = self.regions[key]
             modes = self._modes if region.is_block and region.needed else (Mode.NOTHING,)
+            if self._wider is not None:
+                self._tables[key] = self._wider.tables(key).only(modes)
+                return self._tables[key]
             given = [crossing_name(boundary) for boundary in self.boundaries]
             given += [parameter.name for parameter in self.shared_parameters]
             space, boundaries = self.costs.space, self.boundaries
@@ -221,15 +231,19 @@ class RegionMenus:
 
 
 def region_menus(
-    stack: Stack, costs: MicrobatchCosts, recompute: Recompute = "free"
+    stack: Stack,
+    costs: MicrobatchCosts,
+    recompute: Recompute = "free",
+    wider: RegionMenus | None = None,
 ) -> RegionMenus:
     """The menus of a model.
 
     Args:
         recompute: what blocks may run again in the backward: any of their calls (``free``),
             everything that the backward needs or nothing (``blocks``), or always the one of these.
+        wider: menus of the same model and costs that allow more, to share what both have.
     """
-    return RegionMenus(stack, costs, recompute)
+    return RegionMenus(stack, costs, recompute, wider)
 
 
 def _decisions(ways: Ways, choices: list[int]) -> RegionDecisions:
