@@ -18,6 +18,8 @@ def recompute(plan: Plan) -> str:
     if _by_operator(plan):
         lines = _lines(plan.regions, blocks, recomputed)
         return "\n".join(["run again in the backward:", *lines])
+    if not recomputed and any(region.reconverted_inputs for region in plan.regions):
+        return "none, but what enters blocks is placed anew on tp in the backward"
     if not recomputed:
         return "none: all activations that the backward needs are kept"
     if len(recomputed) == len(blocks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "dp, ZeRO 0": {"dp": 2},
     "dp, ZeRO 3, recomputed": {"dp": 2, "zero": 3, "recompute": True},
     "dp x tp": {"dp": 2, "tp": 2, "zero": 1},
+    "dp x tp, by operator": {"dp": 2, "tp": 2, "zero": 1, "again": True},
 }
 
 
@@ -47,11 +49,17 @@ def parallel(name: str, key: str) -> ParallelModule:
     options = dict(PLANS[key])
     blocks = graph_of(name).blocks if options.pop("recompute", False) else ()
     recomputed = frozenset(block.path for block in blocks)
-    graph = graph_of(name).at_batch(ROWS)
+    again, graph = options.pop("again", False), graph_of(name).at_batch(ROWS)
+    regions = greedy_regions(graph, options.get("tp", 1), recomputed)
     plan = make_plan(
         graph.fingerprint,
         global_batch=ROWS,
-        regions=greedy_regions(graph, options.get("tp", 1), recomputed),
+        regions=tuple(
+            replace(region, recomputed_operators=tuple(region.operators) * again)
+            if region.kind
+            else region
+            for region in regions
+        ),
         **options,
     )
     return parallelize(model_of(name), graph_of(name), plan, seed=SEED)

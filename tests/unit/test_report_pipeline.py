@@ -151,6 +151,13 @@ def test_variants_that_recompute_the_same_are_one_line() -> None:
     ]
 
 
+def test_inputs_that_are_placed_anew_are_told() -> None:
+    none = replace(LATE_REGION, recomputed_operators=())
+    anew = replace(none, reconverted_inputs=(0,))
+    assert recompute(replace(PIPELINE, regions=(none,))).startswith("none: all activations")
+    assert recompute(replace(PIPELINE, regions=(anew,))).startswith("none, but what enters")
+
+
 def test_many_recomputed_operators_are_counted() -> None:
     names = tuple(f"m{number}/mul" for number in range(9))
     region = replace(
