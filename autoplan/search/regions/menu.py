@@ -22,8 +22,8 @@ from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
 from autoplan.sharding.placement import local_fraction
 
-_MANY = 100
-"""Prices from which on it pays to make tables smaller."""
+_MANY_ENTRIES = 20_000_000
+"""Entries of tables, over all prices, after which it pays to make tables smaller."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class ModeTables:
         self._given = given
         self._made: dict[int, Table] = {}
         self._small: dict[int, Terms] = {}
-        self._asked: Counter[int] = Counter()
+        self._worked: Counter[int] = Counter()
         self._all: ModeTables | None = None
 
     def only(self, modes: Collection[Mode]) -> ModeTables:
@@ -83,10 +83,10 @@ class ModeTables:
             self._made[mode] = _table(ways, self._widest, self._common, self._costs, self._given)
         return self._made[mode]
 
-    def is_asked_often(self, mode: int, prices: int) -> bool:
-        """Counts prices at which a mode is valued; whether there are enough for ``small``."""
-        self._asked[mode] += prices
-        return self._asked[mode] > _MANY
+    def is_worked_hard(self, mode: int, entries: int) -> bool:
+        """Counts entries of tables that values of a mode take; whether it is time for ``small``."""
+        self._worked[mode] += entries
+        return self._worked[mode] > _MANY_ENTRIES
 
     def small(self, mode: int) -> Terms:
         """Of the same least values as those of the table, in fewer and smaller decisions."""
@@ -220,8 +220,9 @@ class RegionMenu:
     def _valuing(self, mode: int, prices: int) -> Program:
         """What finds least values in one mode; columns are those of ``program`` alone, so that they
         do not depend on how much was asked."""
-        if not self.tables.is_asked_often(mode, prices):
-            return self.program(mode)
+        program = self.program(mode)
+        if not self.tables.is_worked_hard(mode, prices * program.entries):
+            return program
         if mode not in self._small:
             terms = self.tables.small(mode).restricted(self._taken[mode])
             self._small[mode] = Program(terms, self.tables.ways[mode].region.key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,11 @@ class Program:
     def largest_table(self) -> int:
         """Entries of the largest table of any step."""
         return max((math.prod(step.shapes[-1]) for step in self._steps.steps), default=1)
+
+    @cached_property
+    def entries(self) -> int:
+        """Entries of the tables of all steps."""
+        return sum(math.prod(step.shapes[-1]) for step in self._steps.steps)
 
     def least(self, prices: Amounts) -> float:
         """The least cost of all assignments.
