@@ -80,7 +80,7 @@ def compare_step(
 ) -> tuple[Difference, ...]:
     """Runs one step on all ranks and on each of them alone; all ranks must call it.
 
-    Weights are as before when it returns, and gradients gone.
+    Weights and buffers are as before when it returns, and gradients gone.
 
     Args:
         state: of ``pm``.
@@ -110,11 +110,16 @@ def compare_step(
     model.zero_grad()
     pm.zero_grad()
     before = state.random.document()
+    buffers = [*model.buffers(), *state.buffers.values()]
+    kept = [buffer.clone() for buffer in buffers]
     with reference_dropout(**before):
         loss = loss_of()
     loss.backward()
     found = pm.train_step(pm.shard_batch(batch))
     state.random.restore(before)
+    with torch.no_grad():
+        for buffer, value in zip(buffers, kept, strict=True):
+            buffer.copy_(value)
     checks = [_Check("loss", "", loss.detach(), found)]
     differences = [*_differences(checks, lowest, state)]
     differences += _differences(ours.checks("gradient", _gradient), lowest, state)

@@ -3,7 +3,8 @@
 Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
 product is one more product for each factor that learns. Convolutions are implicit products.
 Experts are products of as many rows as tokens are routed to each, the same to all.
-Dropout streams what its mask is made of besides (``runtime.dropout_mask``).
+Dropout streams what its mask is made of besides (``runtime.dropout_mask``), and a BatchNorm that
+takes statistics what its steps pass on (``runtime.batch_norm``).
 Everything else streams what it reads and writes, twice as much in the backward (the same tensors
 and one gradient in, the others out).
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 from autoplan.sharding.placement import local_shape
 from autoplan.sharding.rules import is_attention, recurrent
+from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
 from cost_models.recurrent import Recurrence
@@ -43,6 +45,8 @@ _DROPOUT = "aten.dropout.default"
 _DROPOUT_KERNELS = 30  # most of them on single rows and columns
 _DROPOUT_BYTES = 8 + 16 + 9 + 1  # of an element: hash, square it in place, compare, read the mask
 _HASH_BYTES = 8
+_WIDE_BYTES = 4  # of an element in the type that statistics are taken in
+_NORM_KERNELS = 20  # most of them on single channels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +84,9 @@ def kernels_of(
     if node.target == _DROPOUT:
         shape = local_shape(node.outputs[0].shape, strategy.outputs[0], ranks)
         return _dropout(math.prod(shape), moved, share)
+    if takes_statistics(node):
+        shape = local_shape(node.outputs[0].shape, strategy.outputs[0], ranks)
+        return _batch_norm(math.prod(shape), DTYPE_BYTES[node.outputs[0].dtype])
     if not node.flops:
         backward = (Streaming(bytes=2 * moved),)
         return Kernels(
@@ -118,6 +125,24 @@ def _dropout(elements: int, moved: float, share: float) -> Kernels:
         backward=backward,
         backward_weight=backward * (share == 1),
         inner_bytes=_HASH_BYTES * elements,
+    )
+
+
+def _batch_norm(elements: int, width: int) -> Kernels:
+    """Passes over the activations, in float32 at least: to it and back from narrower ones.
+
+    Forward: statistics, and each written the difference, the product and the sum. Backward: the
+    difference and the product again, two sums, and the steps to the gradient.
+
+    Args:
+        width: bytes of an element.
+    """
+    wide = max(width, _WIDE_BYTES)
+    casts = 3 * (width + wide) if width < wide else 0
+    return Kernels(
+        forward=(Streaming(bytes=(7 * wide + casts) * elements, kernels=_NORM_KERNELS),),
+        backward=(Streaming(bytes=(18 * wide + casts) * elements, kernels=_NORM_KERNELS),),
+        inner_bytes=3 * wide * elements,
     )
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from autoplan.runtime.batch_norm import synced_batch_norm
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.dropout import invariant_dropout
 from autoplan.runtime.random import Draws
@@ -286,7 +287,8 @@ class Streamed(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
             read = {id(x): x for x in tree_leaves(args) if isinstance(x, torch.Tensor)}
-            held = [x.numel() * x.element_size() for x in (*read.values(), result)]
+            made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+            held = [x.numel() * x.element_size() for x in (*read.values(), *made)]
             self.kernels, self.bytes = self.kernels + 1, self.bytes + sum(held)
         return result
 
@@ -309,3 +311,34 @@ def test_dropout_streams_what_its_mask_is_made_of():
         assert forward.kernels == pytest.approx(seen.kernels, abs=4)
         assert backward.bytes == 2 * x.nbytes + x.numel()
         assert found.inner_bytes == 8 * x.numel()
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 64), nn.BatchNorm1d(64)
+
+    def forward(self, x):
+        return self.norm(self.linear(x)).square().sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_streams_what_its_steps_pass_on(dtype):
+    graph = capture(Normed(), (torch.randn(2, 16),), dtype=dtype).at_batch(4096)
+    (node,) = (n for n in graph.of_kind("call") if n.target == "autoplan.batch_norm.default")
+    read = [graph.meta(ref) for ref in node.operands]
+    for strategy in GraphRules(graph).strategies(node, AXIS):
+        channels = 64 // (RANKS if strategy.splits_work else 1)
+        x = torch.randn(4096, channels, dtype=dtype, requires_grad=True)
+        norm, axis = nn.BatchNorm1d(channels).to(dtype), AxisGroup("tp", 1, 0, "")
+        kept = norm.weight, norm.bias, norm.running_mean, norm.running_var, None
+        given = {"draws": Draws(seed=1, step=0), "axis": axis}
+        with Streamed() as ahead:
+            y = synced_batch_norm(x, *kept, True, 0.1, 1e-5, **given)
+        grad = torch.ones_like(y)
+        with Streamed() as back:
+            y.backward(grad)
+        found = kernels_of(node, read, 2.0 * x.nbytes, strategy, RANKS)
+        for seen, (work,) in ((ahead, found.forward), (back, found.backward)):
+            assert work.bytes == pytest.approx(seen.bytes, rel=0.02)
+            assert work.kernels == pytest.approx(seen.kernels, abs=6)
