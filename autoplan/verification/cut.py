@@ -106,6 +106,7 @@ def _whole(region: RegionPlan) -> RegionPlan:
         parameters=dict.fromkeys(region.parameters, repr(Replicate())),
         operators=dict.fromkeys(region.operators, REPLICATE),
         inputs=(repr(Replicate()),) * len(region.inputs),
+        reconverted_inputs=(),
     )
 
 

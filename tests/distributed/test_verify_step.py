@@ -5,22 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.nn import functional
 
 from autoplan.codegen import build
 from autoplan.errors import PlanError
 from autoplan.runtime import engines, gradients
 from autoplan.runtime.parallelize import parallelize
+from autoplan.runtime.random import RandomState
 from autoplan.runtime.weights import local
+from autoplan.trace.capture import capture
 from autoplan.verdict import Verification
 from tests.distributed.cases import Case, graph_of, greedy_plan, make_batches, make_model
+from tests.distributed.greedy import greedy_regions
 from tests.distributed.harness import run_ranks
 from tests.distributed.pipelines import Cell, pipeline_plan
+from tests.distributed.plans import make_plan
 
 Fault = Callable[[], AbstractContextManager]
 
@@ -120,6 +127,41 @@ def _verified_with(
     rank: int, case: Case | Cell, faults: dict[str, tuple[Fault, set[str]]]
 ) -> dict[str, Verification]:
     return {name: verified(rank, case, fault) for name, (fault, _) in faults.items()}
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return functional.mse_loss(self.down(functional.dropout(self.up(x), 0.5)), y)
+
+
+def test_a_repeated_dropout_mask_is_found() -> None:
+    right, repeated = run_ranks(_dropping, 2)[0]
+    assert right.ok
+    assert {d.kind for d in repeated.differences if not d.ok} >= {"loss", *BACKWARD}
+
+
+def _dropping(rank: int) -> list[Verification]:
+    """As it is, and with the masks of the first piece of the batch for all."""
+    torch.manual_seed(0)
+    model = Dropping().double()
+    batch = {"x": torch.randn(8, 8).double(), "y": torch.randn(8, 4).double()}
+    graph = capture(model, batch)
+    plan = make_plan(
+        graph.fingerprint, global_batch=8, dp=2, num_microbatches=2,
+        regions=greedy_regions(graph, 1),
+    )  # fmt: skip
+    draws = RandomState.draws
+    fault = mock.patch.object(
+        RandomState, "draws", lambda *args: [replace(one, piece=0) for one in draws(*args)]
+    )
+    pm = parallelize(model, graph, plan)
+    right = pm.verify(model, batch)
+    with fault:
+        return [right, pm.verify(model, batch)]
 
 
 def test_a_trained_module_is_not_compared_with_the_first_weights() -> None:
