@@ -108,7 +108,9 @@ def test_saved_plans_are_json(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_cannot_run_says_so() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.AlphaDropout(0.1), torch.nn.Linear(8, 8))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 8), torch.nn.AlphaDropout(0.1), torch.nn.Linear(8, 8)
+    )
     inputs = (torch.randn(2, 8), torch.randn(2, 8))
     options = {"cluster": "cpu-gloo", "global_batch": 8, "loss_fn": torch.nn.functional.mse_loss}
     (warning,) = autoplan.plan(model, inputs, **options).warnings
