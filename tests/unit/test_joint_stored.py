@@ -70,6 +70,18 @@ def test_a_plan_changed_by_hand_costs_what_its_new_choices_cost():
     assert changed.step_s >= whole.estimate.step_s * (1 - whole.search.gap - 1e-9)
 
 
+def test_inputs_placed_anew_alone_cost_no_less_time_and_no_more_memory():
+    plan, pricing = priced("gated", 4, pp=2, tp=2, schedule="1f1b", recompute="none")
+    anew = tuple(
+        replace(region, reconverted_inputs=tuple(range(len(region.inputs))))
+        for region in plan.regions
+    )
+    found, kept = (found_of(pricing, each) for each in (replace(plan, regions=anew), plan))
+    assert found.step_s >= kept.step_s * (1 - 1e-12)
+    for less, more in zip(found.value.memory, kept.value.memory, strict=True):
+        assert less.activations <= more.activations
+
+
 def test_a_choice_that_is_none_is_refused():
     plan, pricing = priced("gated", 4, pp=2)
     moved = tuple(replace(stage, first="nowhere") for stage in plan.stages)

@@ -37,7 +37,9 @@ def found_of(pricing: Pricing, plan: Plan) -> Found:
     """
     assign(pricing.graph, plan.regions, plan.mesh.tp)
     config = _config(plan)
-    by_operator = any(region.recomputed_operators for region in plan.regions)
+    by_operator = any(
+        region.recomputed_operators or region.reconverted_inputs for region in plan.regions
+    )
     shared = family(
         pricing,
         stack_of(pricing.graph),
