@@ -21,7 +21,7 @@ from tests.unit.search_graphs import gated_mlp, job, small_cluster
 
 CLUSTER = small_cluster()
 GRAPH = gated_mlp(6, width=256, hidden=1024, tokens=2048)
-WAYS: tuple[Recompute, ...] = ("free", "blocks", "none", "full")
+WAYS: tuple[Recompute, ...] = ("free", "none", "full")
 
 
 def pricing_of(part: float = 1.0) -> Pricing:

@@ -25,12 +25,11 @@ class Offer:
 
 
 WIDER: dict[Recompute, tuple[Recompute, ...]] = {
-    "none": ("free", "blocks"),
-    "full": ("free", "blocks"),
-    "blocks": ("free",),
+    "none": ("free",),
+    "full": ("free",),
     "free": (),
 }
-"""The ways of recomputing that have all plans of another one, the widest first."""
+"""The ways of recomputing that have all plans of another one, of those that are searched."""
 
 _Key = tuple[int, int, Recompute]
 

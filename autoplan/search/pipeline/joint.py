@@ -32,13 +32,11 @@ class Outcome:
     """The best plan, if any fits, and what no plan can be faster than.
 
     Attributes:
-        solved: configurations that were looked at.
         is_cut: the deadline came before the end.
     """
 
     best: Found | None
     bound_s: float
-    solved: int
     is_cut: bool = False
 
 
@@ -64,15 +62,13 @@ class JointSearch:
         self,
         offers: Sequence[Offer],
         *,
-        tolerance: float = TOLERANCE,
         is_enough: bool = False,
         progress: Counted | None = None,
     ) -> Outcome:
-        """The best plan of some configurations.
+        """The best plan of some configurations, but for ``TOLERANCE``.
 
         Args:
             offers: those to search.
-            tolerance: how far from the best the plan may be.
             is_enough: whether any plan is.
             progress: called with the configurations looked at, their number, and the best step.
         """
@@ -85,8 +81,8 @@ class JointSearch:
         is_cut = False
         while waiting:
             bound_s, number = heapq.heappop(waiting)
-            is_cut = bound_s < best_s * (1 - tolerance) and self._deadline.is_over
-            if (best and is_enough) or is_cut or bound_s >= best_s * (1 - tolerance):
+            is_cut = bound_s < best_s * (1 - TOLERANCE) and self._deadline.is_over
+            if (best and is_enough) or is_cut or bound_s >= best_s * (1 - TOLERANCE):
                 proven_s = min(proven_s, bound_s)
                 break
             offer = offers[number]
@@ -95,7 +91,7 @@ class JointSearch:
                 heapq.heappush(waiting, (self.bounds.of(offer), number))
                 continue
             looked_at.add(number)
-            is_done = self._advance(offer, best_s * (1 - tolerance))
+            is_done = self._advance(offer, best_s * (1 - TOLERANCE))
             if self._step_s(offer) < best_s:
                 best, best_s = offer, self._step_s(offer)
             bound_s = self.bounds.of(offer)
@@ -111,12 +107,7 @@ class JointSearch:
         for number in () if is_enough else sorted(looked_at):
             found = self._faster(offers[number], found) or found
         best_s = found.step_s if found else math.inf
-        return Outcome(
-            best=found,
-            bound_s=min(proven_s, best_s),
-            solved=len(looked_at),
-            is_cut=is_cut,
-        )
+        return Outcome(best=found, bound_s=min(proven_s, best_s), is_cut=is_cut)
 
     def good_of(self, offers: Sequence[Offer]) -> Found | None:
         """A good plan of some configurations, if any fits, for the price of one search: the best

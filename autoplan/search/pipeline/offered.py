@@ -73,7 +73,7 @@ def ways(job: Job, config: Config) -> Iterator[Recompute]:
 def all_ways(job: Job, config: Config) -> tuple[Recompute, ...]:
     """As ``ways``, with those that others have in them too: all blocks, and none."""
     found = tuple(ways(job, config))
-    more: tuple[Recompute, ...] = ("none", "full") if {"free", "blocks"} & {*found} else ()
+    more: tuple[Recompute, ...] = ("none", "full") if "free" in found else ()
     return tuple(dict.fromkeys((*found, *more)))
 
 

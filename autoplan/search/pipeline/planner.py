@@ -28,8 +28,9 @@ SPACE = (
     "a pipeline at least as many microbatches as ranks, 1F1B, zero bubble{bubble}, and for models "
     "with one kind of block "
     f"interleaved 1F1B with up to {MOST_STAGES_PER_RANK} stages a rank, filled evenly; cuts "
-    "between any two blocks or parts of the rest; for each block {again} and for each of its "
-    "operators one placement on tp, placed alike where a block ends as where it begins"
+    "between any two blocks or parts of the rest; for each block which operators are recomputed "
+    "and for each of its operators one placement on tp, placed alike where a block ends as where "
+    "it begins"
 )
 
 
@@ -80,6 +81,4 @@ def plan_jointly(
 
 def _space(job: Job) -> str:
     """The space that the bound holds for."""
-    return SPACE.format(
-        bubble="" if job.planned_only else BUBBLE, again="which operators are recomputed"
-    )
+    return SPACE.format(bubble="" if job.planned_only else BUBBLE)

@@ -33,16 +33,6 @@ def plan_of(pricing: Pricing, found: Found, record: SearchRecord) -> Plan:
     )
 
 
-def recomputed_blocks(found: Found) -> list[bool]:
-    """For every block, whether it runs its whole forward again."""
-    menus = found.family.menus
-    return [
-        menus.decisions(key, column).recomputes_all
-        for number, key, column in _placed(found)
-        if menus.stack.items[number].kind
-    ]
-
-
 def _stages(found: Found) -> Iterator[StagePlan]:
     items, shape = found.family.menus.stack.items, found.config.shape
     for number, stage in enumerate(found.stages):

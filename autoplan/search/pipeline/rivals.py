@@ -16,7 +16,6 @@ from autoplan.search.pipeline.estimates import RankParts, busiest_parts
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import all_ways
-from autoplan.search.pipeline.plans import recomputed_blocks
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pipeline.standard import Kind, recipes, runners_up
 from autoplan.search.pricing import Pricing
@@ -79,7 +78,7 @@ class Rivals:
             for offer in self._offered
             if kind.accepts(offer.config)
             for way in kind.recompute
-            if offer.recompute in ("free", "blocks", way)
+            if offer.recompute in ("free", way)
         ]
         members = list(dict.fromkeys(members))
         found = self._search.good_of(members)
@@ -138,11 +137,6 @@ def _peak_bytes(found: Found) -> int:
 
 
 def _recompute_words(found: Found) -> str:
-    """What runs again: nothing, every block, so many of them, or some operators."""
+    """What runs again: nothing, every block, or some operators."""
     way = found.family.recompute
-    if way == "free":
-        return "by operator"
-    if way == "blocks":
-        blocks = recomputed_blocks(found)
-        return f"{sum(blocks)} of {len(blocks)} blocks"
-    return way
+    return "by operator" if way == "free" else way

@@ -39,7 +39,7 @@ def ladder_of(family: Family) -> Ladder:
         for least in columns.values()
     )
     found: list[Mapping[str, Column]] = []
-    for step in _STEPS if family.recompute in ("free", "blocks") else _STEPS[:: len(_STEPS) - 1]:
+    for step in _STEPS if family.recompute == "free" else _STEPS[:: len(_STEPS) - 1]:
         byte_s = step * second_per_byte
         prices = replace(ALL_SECONDS, kept_bytes=byte_s, trained_elements=_ELEMENT_BYTES * byte_s)
         rung = {key: menu.least(prices).column for key, menu in family.free.items()}
