@@ -18,7 +18,7 @@ from autoplan.plan import Plan
 from autoplan.runtime import comparison, engines
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
-from autoplan.verification import run
+from autoplan.verification import processes
 from tests.distributed.greedy import greedy_regions
 from tests.distributed.plans import make_plan
 from tests.parity.models import GPT, language_batch
@@ -94,7 +94,7 @@ def test_ranks_that_do_not_meet_are_told(
         return compare(checks, lowest, state)
 
     monkeypatch.setattr(comparison, "_differences", fails_on_rank_1)
-    monkeypatch.setattr(run, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(processes, "GRACE_S", 0.5)
     assert main(["verify", plan_file, "--model", FACTORY, "--ranks", "2"]) == 1
     assert "rank 1 failed: RuntimeError: no such operator" in capsys.readouterr().out
 
