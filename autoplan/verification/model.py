@@ -130,7 +130,7 @@ def _rebuilt(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} has buffers on the meta device, whose values are not known: "
             "give it with its buffers"
         )
-    built = type(model)(config).train(model.training)
+    built = type(model)(copy.deepcopy(config)).train(model.training)
     if hasattr(model, "loss_type"):
         built.loss_type = model.loss_type  # pyright: ignore[reportAttributeAccessIssue]
     return built

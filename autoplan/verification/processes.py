@@ -104,16 +104,16 @@ def _rank_main(
         os._exit(1)
 
 
-def _collect(receivers: Sequence[Connection], deadline: float) -> list[Ending]:
+def _collect(receivers: Sequence[Connection], end_s: float) -> list[Ending]:
     endings = [Ending(died=True) for _ in receivers]
     waiting = {receiver: rank for rank, receiver in enumerate(receivers)}
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for receiver in wait(list(waiting), timeout=left):
+    while waiting and (left_s := end_s - time.monotonic()) > 0:
+        for receiver in wait(list(waiting), timeout=left_s):
             assert isinstance(receiver, Connection)
             rank = waiting.pop(receiver)
             endings[rank] = _read(receiver)
             if not endings[rank].ok:
-                deadline = min(deadline, time.monotonic() + GRACE_S)
+                end_s = min(end_s, time.monotonic() + GRACE_S)
     return endings
 
 

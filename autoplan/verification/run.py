@@ -34,10 +34,10 @@ from autoplan.verification.degrees import small_degrees, words
 from autoplan.verification.inputs import draw_inputs, in_form
 from autoplan.verification.model import small_cases, with_weights
 from autoplan.verification.precision import computed_in
-from autoplan.verification.processes import Ending, run_ranks
+from autoplan.verification.processes import COLLECTIVE_TIMEOUT_S, Ending, run_ranks
 from autoplan.zoo import ModelUnderPlan
 
-DEADLINE_S, TIMEOUT_S = 600.0, 60.0
+DEADLINE_S, TIMEOUT_S = 600.0, COLLECTIVE_TIMEOUT_S
 """Of all ranks together, and of one that waits for another."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 
@@ -118,8 +118,8 @@ def _traced(
     refusal = ""
     given = with_weights(case.model)
     config = getattr(given, "config", None)
-    if isinstance(config, object) and hasattr(config, "_experts_implementation"):
-        setattr(config, "_experts_implementation", "eager")  # noqa: B010
+    if config is not None and hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "eager"
     options: dict[str, Any] = {
         "loss_fn": case.loss_fn, "batch_dims": batch_dims, "global_batch": batch
     }  # fmt: skip
