@@ -1,4 +1,7 @@
-"""The collectives on ``tp`` that a stage runs for one microbatch, in order."""
+"""The collectives on ``tp`` that a stage runs for one microbatch, in order.
+
+Those with which BatchNorm exchanges statistics are left out: all ranks that run them run one text.
+"""
 
 from __future__ import annotations
 

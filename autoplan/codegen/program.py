@@ -77,7 +77,7 @@ class Call:
         is_list: whether it returns a list or tuple of tensors.
         views: for each output the operand whose storage it shares, or None.
         keeps: names of the operands and outputs that autograd keeps for the backward.
-        local_op: the function of ``autoplan.runtime.ops`` that stands in for ``target``.
+        local_op: the function of ``autoplan.runtime`` that stands in for ``target``.
         node: the graph's node, for messages.
         again: whether it runs once more in the backward.
     """

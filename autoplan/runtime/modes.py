@@ -1,7 +1,8 @@
-"""Training or evaluation: the mode in which a graph was traced is part of the program.
+"""What a graph says of how it computes: whether by the mode it was traced in, and how precisely.
 
 An operator such as dropout has its mode among its arguments, fixed at trace time. A module without
-such operators computes the same in both modes, and may be switched freely.
+such operators computes the same in both modes, and may be switched freely; of one that has some,
+evaluation must be traced too (``trace.evaluation``).
 """
 
 from __future__ import annotations

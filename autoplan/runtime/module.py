@@ -40,7 +40,8 @@ class TracedModel:
     Attributes:
         tied: groups of parameter names that are one tensor; the first is the name it goes by.
         training: the mode it was traced in.
-        mode_dependent: an operator that computes otherwise in eval mode, if there is one.
+        mode_dependent: an operator that computes otherwise in eval mode, if there is one and the
+            program does not serve both modes.
         lowest_dtype: of the floating-point values that it computes.
         readers: the first operator that reads each parameter, by name.
         positional: names of its arguments in the order of its ``forward``.
@@ -257,11 +258,14 @@ class ParallelModule(nn.Module):
         raise PlanError("load_state_dict of a parallel module: use load(path) with a checkpoint")
 
     def train(self, mode: bool = True) -> ParallelModule:
-        """Switches mode where both compute the same; else only to the mode that was traced.
+        """Switches mode where the program serves both; else only to the mode that was traced.
+
+        It does if in eval mode the model is the same without dropout and by BatchNorm's running
+        statistics (``trace.evaluation``).
 
         Raises:
-            UnsupportedModelError: when an operator (dropout) has the training mode built in, or
-                when the model was traced in eval mode, which leaves no trace of such operators.
+            UnsupportedModelError: when the model does anything else by its mode, or when it was
+                traced in eval mode, which leaves no trace of what only training does.
         """
         if mode and not self._traced.training:
             raise UnsupportedModelError(

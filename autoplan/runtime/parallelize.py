@@ -92,7 +92,6 @@ def parallelize(
     )
     parameters = parameters_of(stages, layouts)
     random = RandomState(agreed_seed(seed, mesh))
-    serves = evaluation is not None and serves_both(graph, evaluation)
     return ParallelModule(
         stages=stages,
         trainer=Trainer(
@@ -116,15 +115,22 @@ def parallelize(
         emitted=emitted,
         plan=plan,
         mesh=mesh,
-        traced=TracedModel(
-            fingerprint=graph.fingerprint,
-            tied=graph.tied,
-            training=model.training,
-            mode_dependent=None if serves else mode_dependent(graph),
-            lowest_dtype=lowest_dtype(graph),
-            readers=_readers(graph),
-            positional=tuple(positional_names(model, len(emitted.inputs))),
-        ),
+        traced=_traced(model, graph, evaluation, len(emitted.inputs)),
+    )
+
+
+def _traced(
+    model: nn.Module, graph: OpGraph, evaluation: OpGraph | None, inputs: int
+) -> TracedModel:
+    serves = evaluation is not None and serves_both(graph, evaluation)
+    return TracedModel(
+        fingerprint=graph.fingerprint,
+        tied=graph.tied,
+        training=model.training,
+        mode_dependent=None if serves else mode_dependent(graph),
+        lowest_dtype=lowest_dtype(graph),
+        readers=_readers(graph),
+        positional=tuple(positional_names(model, inputs)),
     )
 
 
