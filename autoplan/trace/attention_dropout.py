@@ -19,17 +19,17 @@ from autoplan.trace.normalise import arguments
 _aten = torch.ops.aten
 
 
-def write_out_attention(graph: fx.Graph, *, whether_dropping: bool) -> None:
+def write_out_attention(graph: fx.Graph, *, every: bool) -> None:
     """Rewrites a graph in place; grouped queries stay as they are.
 
     Args:
-        whether_dropping: whether attention without dropout is written out as well.
+        every: whether attention without dropout is written out as well.
     """
     for node in list(graph.nodes):
         if node.target is _aten.scaled_dot_product_attention.default:
             given = arguments(node)
             dropping = given["dropout_p"] != 0
-            if (dropping or whether_dropping) and not given["enable_gqa"]:
+            if (dropping or every) and not given["enable_gqa"]:
                 with graph.inserting_before(node):
                     node.replace_all_uses_with(_unfused(_Writer(graph, node), given))
                 graph.erase_node(node)

@@ -38,7 +38,7 @@ def clean(module: fx.GraphModule, *, unfuses_attention: bool = False) -> None:
     join_filled(graph)
     write_out_of_place(graph)
     inline_regions(module, graph)
-    write_out_attention(graph, whether_dropping=unfuses_attention)
+    write_out_attention(graph, every=unfuses_attention)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autoplan.sharding.equation import Dims, Equation
 from autoplan.sharding.rules.base import Call, letters, names, sizes
-from autoplan.trace.graph import Arg, OpGraph, OpNode
+from autoplan.trace.graph import OpGraph, OpNode
 
 BATCH_NORM = "autoplan.batch_norm.default"
 _WEIGHT, _BIAS, _TRAINING = 1, 2, 6
@@ -30,7 +30,7 @@ def _batch_norm(call: Call) -> Equation:
     shape = call.shapes[0]
     channels: Dims = (("d1",),) if shape[1] != 1 else ((),)
     kept: Dims = (("kept",),)
-    learned = sum(_is_tensor(call.argument(at, "")) for at in (_WEIGHT, _BIAS))
+    learned = sum(call.node.args[at] is not None for at in (_WEIGHT, _BIAS))
     others = [
         channels if at < learned else kept if meta.shape else ()
         for at, meta in enumerate(call.inputs[1:])
@@ -46,10 +46,6 @@ def _batch_norm(call: Call) -> Equation:
         sizes={**sizes(shape), "kept": shape[1]},
         whole=whole | {"kept"},
     )
-
-
-def _is_tensor(value: Arg) -> bool:
-    return value is not None
 
 
 RULES = {BATCH_NORM: _batch_norm}
