@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor
 
 from autoplan.runtime.dropout import dropped
@@ -25,7 +27,8 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
 
     Replaced are ``dropout`` and, where it drops, ``scaled_dot_product_attention`` of
     ``torch.nn.functional``, as modules call them. Enter it anew for every forward, and compute
-    nothing else inside: dropouts are told apart by the order in which they run.
+    nothing else inside: dropouts are told apart by the order in which they run. So that none runs
+    again in the backward, ``torch.utils.checkpoint`` keeps what it would compute again.
 
     Args:
         seed: as given to ``autoplan.compile``.
@@ -35,8 +38,14 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
     with (
         mock.patch.object(F, "dropout", drop),
         mock.patch.object(F, "scaled_dot_product_attention", drop.attention),
+        mock.patch.object(torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _kept),
     ):
         yield
+
+
+def _kept(*_: Any, **__: Any) -> Iterator[None]:
+    """What brackets a checkpointed call, without the checkpoint."""
+    yield
 
 
 class _Dropout:

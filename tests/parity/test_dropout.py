@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from autoplan.codegen.again import Again
 from autoplan.codegen.operators import DROPOUT
@@ -157,3 +160,15 @@ def test_the_reference_numbers_what_drops():
     assert not torch.equal(first, second)
     with reference_dropout(seed=1, step=1):
         assert not torch.equal(drop(x), first)
+
+
+def test_a_checkpointed_model_drops_once():
+    layer = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh())
+    gradients = []
+    for call in (layer, partial(checkpoint, layer, use_reentrant=False)):
+        x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
+        with reference_dropout(seed=3):
+            loss = call(call(x)).sum()
+        loss.backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
