@@ -140,7 +140,7 @@ def build_mesh(mesh: MeshPlan, replicas: int = 1, device: torch.device | None = 
         dp=mesh.dp,
         tp=mesh.tp,
         pp_rank=device_mesh.get_local_rank("pp"),
-        dp_rank=device_mesh["dp"].get_local_rank(),
+        dp_rank=_dp_rank(device_mesh, mesh.dp // replicas),
         tp_rank=device_mesh.get_local_rank("tp"),
         device=device,
         device_mesh=device_mesh,
@@ -164,6 +164,14 @@ def _device_mesh(mesh: MeshPlan, replicas: int, device: torch.device) -> DeviceM
     whole = init_device_mesh(device.type, tuple(found.values()), mesh_dim_names=tuple(found))
     flatten_mesh(whole[_REPLICATED], "dp")
     return whole
+
+
+def _dp_rank(device_mesh: DeviceMesh, shards: int) -> int:
+    """This rank's place on ``dp``, told without slicing a flattened axis, which torch warns of."""
+    if "dp" in (device_mesh.mesh_dim_names or ()):
+        return device_mesh.get_local_rank("dp")
+    replica, shard = (device_mesh.get_local_rank(axis) for axis in _REPLICATED)
+    return replica * shards + shard
 
 
 def _words(mesh: MeshPlan) -> str:
