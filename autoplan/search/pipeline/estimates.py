@@ -10,6 +10,9 @@ from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
 from cost_models.schedule_memory import held_microbatches
 
+# What is left of a step after all its parts by rounding of sums, as a share of it.
+_ROUNDING = 1e-12
+
 
 def estimate_of(pricing: Pricing, found: Found) -> Estimate:
     """Predictions for a plan.
@@ -95,7 +98,8 @@ class RankParts:
             self.exposed_comm_s += value.head_s + max(each.tail_s for each in seconds)
         self.exposed_comm_s += value.times.exposed_send_s[rank]
         known_s = self.compute_s + self.optimizer_s + self.exposed_comm_s
-        self.bubble_s = max(0.0, value.step_s - known_s)
+        waited_s = value.step_s - known_s
+        self.bubble_s = waited_s if waited_s > _ROUNDING * value.step_s else 0.0
 
     def messages_s(self) -> dict[str, float]:
         """Seconds of all messages in a step, hidden ones included, by collective and axis."""

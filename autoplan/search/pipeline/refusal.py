@@ -16,6 +16,7 @@ from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import offers
 from autoplan.search.pricing import Pricing
 from autoplan.sharding.batch import batch_layout
+from autoplan.sharding.rules.batch_norm import needs_one_microbatch
 from autoplan.trace.stack import Stack
 from cost_models.memory import MemoryBreakdown
 
@@ -44,6 +45,12 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
             f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
             f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is "
             f"all GPUs; {cure} the GPUs"
+        )
+    synced = needs_one_microbatch(pricing.graph)
+    if synced and ((job.pins.pp or 1) > 1 or job.pins.microbatch is not None):
+        return PlanError(
+            f"no mesh{given}: {synced} takes statistics of all samples of a rank, so that they are "
+            f"one microbatch and pp is 1; {cure} the batch or the GPUs"
         )
     several = ""
     if job.pins.schedule == "interleaved_1f1b" or (job.pins.stages_per_rank or 1) > 1:
