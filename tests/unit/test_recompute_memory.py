@@ -166,10 +166,11 @@ def block_of(case: Model, decided: RegionDecisions) -> RegionPlan:
     )
 
 
+@pytest.mark.parametrize("most", [6, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
-def test_what_the_search_chooses_over_two_ranks(name):
+def test_what_the_search_chooses_over_two_ranks(name, most):
     case, found = model_of(name), list(columns(model_of(name), 2))
     assert len(found) >= 6
     assert any(own.reconverted_inputs for _, (_, own) in found)
-    for column, plan_regions in found:
+    for column, plan_regions in found[:most]:
         assert case.held(plan_regions, 2) == pytest.approx([column.kept_bytes] * 2, rel=0.01)
