@@ -50,7 +50,7 @@ def test_few_ranks_give_up_dp_first_and_many_let_axes_grow() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 64))
 def test_degrees_divide_those_of_the_plan(pp: int, dp: int, tp: int, ranks: int) -> None:
-    degrees = small_degrees(_plan(pp, dp, tp), ranks)
+    degrees = small_degrees(_plan(pp, dp, tp, many=2 * pp), ranks)
     assert degrees.world_size <= ranks
     assert pp % degrees.pp == dp % degrees.dp == tp % degrees.tp == 0
     if degrees.pp > 1:
