@@ -350,17 +350,15 @@ def _capture(
     unfuses_attention: bool = False,
 ) -> OpGraph:
     """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
-    import torch
-
     from autoplan.trace.capture import capture
+    from autoplan.trace.precision import COMPUTE_DTYPES
 
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}[job.precision]
     return capture(
         case.model,
         case.example_inputs,
         loss_fn=case.loss_fn,
         batch_dims=batch_dims,
-        dtype=dtype,
+        dtype=COMPUTE_DTYPES[job.precision],
         global_batch=job.global_batch,
         unfuses_attention=unfuses_attention,
     )

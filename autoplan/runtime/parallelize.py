@@ -36,8 +36,7 @@ from autoplan.runtime.weights import WeightSource
 from autoplan.trace.evaluation import serves_both
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import positional_names
-
-_MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from autoplan.trace.precision import COMPUTE_DTYPES
 
 
 def parallelize(
@@ -162,7 +161,7 @@ def _compute_dtype(plan: Plan) -> torch.dtype | None:
             f"precision {plan.job.precision} cannot be run: use one of "
             f"{', '.join(RUNNABLE_PRECISIONS)}"
         )
-    return _MIXED.get(plan.job.precision)
+    return COMPUTE_DTYPES[plan.job.precision]
 
 
 def _check_precision(emitted: Emitted, compute_dtype: torch.dtype | None, plan: Plan) -> None:

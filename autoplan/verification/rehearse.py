@@ -19,6 +19,7 @@ from autoplan.runtime.scripts import world_of_plan
 from autoplan.runtime.stages import layouts_on_dp
 from autoplan.runtime.weights import MASTER_DTYPE, WeightSource
 from autoplan.trace.graph import OpGraph
+from autoplan.trace.precision import COMPUTE_DTYPES
 
 
 def rehearse(plan: Plan, model: nn.Module, graph: OpGraph) -> Rehearsal:
@@ -64,7 +65,7 @@ def _held(plan: Plan, model: nn.Module, emitted: Emitted, place: int) -> list[He
         outermost=plan.mesh.outermost, replicas=plan.replicas, device=torch.device("meta"),
         device_mesh=None,
     )  # fmt: skip
-    mixed = None if plan.job.precision == "fp32" else torch.bfloat16
+    mixed = COMPUTE_DTYPES[plan.job.precision]
     source = WeightSource(model, emitted, mesh, mixed)
     layouts = layouts_on_dp(emitted, source, plan.zero, mesh)
     whole = dict(model.named_parameters(remove_duplicate=False))

@@ -28,6 +28,7 @@ from autoplan.runtime.scripts import world_of_plan
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.inputs import BatchDims
+from autoplan.trace.precision import COMPUTE_DTYPES
 from autoplan.verdict import Difference, Verification
 from autoplan.verification.cut import carried_over, has_kinds_of
 from autoplan.verification.degrees import small_degrees, words
@@ -39,7 +40,6 @@ from autoplan.zoo import ModelUnderPlan
 
 DEADLINE_S, TIMEOUT_S = 600.0, COLLECTIVE_TIMEOUT_S
 """Of all ranks together, and of one that waits for another."""
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 
 Progress = Callable[[float, str], None]
 
@@ -81,7 +81,7 @@ def verify_plan(
     orders = check_orders(world_of_plan(emit_program(graph, plan), plan))
     tell(0.2, "tracing what is run")
     for small, cuts in small_cases(case, graph, plan, degrees):
-        planned = PRECISIONS[plan.job.precision]
+        planned = COMPUTE_DTYPES[plan.job.precision]
         model, traced, lowest = _traced(small, planned, batch_dims, degrees.global_batch)
         if has_kinds_of(traced, graph):
             trial = _Trial(
