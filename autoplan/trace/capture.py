@@ -37,6 +37,7 @@ from autoplan.trace.placeholders import (
     tied_names,
 )
 from autoplan.trace.program import LossFn, LossProgram, export_loss
+from autoplan.trace.refusals import Refuse, refuse_at_once
 from autoplan.trace.regions import check_regions, find_regions
 from autoplan.trace.repeat_errors import CannotFoldError, WithheldError
 from autoplan.trace.repeat_memo import BlockMemo
@@ -55,6 +56,7 @@ def capture(
     fold: bool = True,
     kernels: Kernels = "gpu",
     unfuses_attention: bool = False,
+    refuse: Refuse = refuse_at_once,
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -69,6 +71,7 @@ def capture(
         fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
         kernels: the kind of device whose kernels decide what autograd keeps.
         unfuses_attention: write attention as its parts even where it has no dropout.
+        refuse: told of what cannot be traced faithfully and could be passed over, which raises.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -76,11 +79,11 @@ def capture(
     Raises:
         UnsupportedModelError: whatever cannot be traced faithfully, in one line.
     """
-    refuse_parameter_hooks(model)
+    refuse_parameter_hooks(model, refuse)
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention)
+    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention, refuse)
     batches = traced_batches(global_batch)
     with collection_paused():
         if fold:
@@ -100,8 +103,10 @@ class _Subject:
         loss_fn: LossFn | None,
         dtype: torch.dtype | None,
         unfuses_attention: bool,
+        refuse: Refuse,
     ):
         self.inputs = inputs
+        self.refuse = refuse
         self.unfuses_attention = unfuses_attention
         self._dtype = dtype
         self._mode = FakeTensorMode()
@@ -179,12 +184,12 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     memo = given_up and BlockMemo(program, given_up.folding, given_up.withholding)
     tensors = subject.tensors(batch)
     with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
-        exported = export_loss(program, tensors)
-    refuse_counting(assigned, lambda: subject.run(program, tensors))
+        exported = export_loss(program, tensors, subject.refuse)
+    refuse_counting(assigned, lambda: subject.run(program, tensors), subject.refuse)
     if memo is not None:
         memo.withheld.put_back(exported)
     merge_tied(exported, tied)
-    clean(exported.graph_module, unfuses_attention=subject.unfuses_attention)
+    clean(exported.graph_module, unfuses_attention=subject.unfuses_attention, refuse=subject.refuse)
     if memo is not None:
         check_regions(exported.graph, memo.traced)
     return _Trace(

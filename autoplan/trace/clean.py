@@ -17,7 +17,7 @@ from autoplan.trace.attention_dropout import write_out_attention
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
-from autoplan.trace.refusals import refused
+from autoplan.trace.refusals import Refuse, refuse_at_once, refused
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
 _aten = torch.ops.aten
@@ -25,11 +25,14 @@ _ASSERTIONS = {_aten._assert_tensor_metadata.default}
 _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
 
 
-def clean(module: fx.GraphModule, *, unfuses_attention: bool = False) -> None:
+def clean(
+    module: fx.GraphModule, *, unfuses_attention: bool = False, refuse: Refuse = refuse_at_once
+) -> None:
     """Cleans the graph of an exported module in place.
 
     Args:
         unfuses_attention: whether attention without dropout is written out as well.
+        refuse: told of each node that is refused.
 
     Raises:
         UnsupportedModelError: naming the operator and the source line.
@@ -52,7 +55,7 @@ def clean(module: fx.GraphModule, *, unfuses_attention: bool = False) -> None:
     drop_dead(graph)
     for check in (_check_batch_norm, _check):
         for node in graph.nodes:
-            check(node)
+            check(node, refuse)
 
 
 def drop_dead(graph: fx.Graph) -> None:
@@ -82,33 +85,26 @@ def _is_idle_cast(node: fx.Node) -> bool:
     return storage_id(node.meta["val"]) == storage_id(operand.meta["val"])
 
 
-def _check_batch_norm(node: fx.Node) -> None:
+def _check_batch_norm(node: fx.Node, refuse: Refuse) -> None:
     if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
-        raise refused(
-            node,
-            "F.batch_norm that updates running statistics is not supported",
-            "use an nn.BatchNorm module",
-        )
+        what = "F.batch_norm that updates running statistics is not supported"
+        refuse(refused(node, what, "use an nn.BatchNorm module"))
 
 
-def _check(node: fx.Node) -> None:
+def _check(node: fx.Node, refuse: Refuse) -> None:
     if node.op in ("placeholder", "output"):
         return
     if node.op == "call_function" and node.target is operator.getitem:
         return
     if not isinstance(node.target, OpOverload):
-        raise refused(node, f"{node.target} is not supported", "rewrite it with tensor operators")
+        what = f"{node.target} is not supported"
+        refuse(refused(node, what, "rewrite it with tensor operators"))
+        return
     if node.target._schema.is_mutable:
-        raise refused(
-            node,
-            f"the in-place operator {node.target} is not supported",
-            "use its out-of-place form",
-        )
+        what = f"the in-place operator {node.target} is not supported"
+        refuse(refused(node, what, "use its out-of-place form"))
     for value in tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
-            raise refused(
-                node,
-                f"the result of {node.target} has a size that depends on the data",
-                "use a fixed size with a mask",
-            )
+            what = f"the result of {node.target} has a size that depends on the data"
+            refuse(refused(node, what, "use a fixed size with a mask"))

@@ -12,12 +12,14 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
-from autoplan.errors import UnsupportedModelError
+from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once, refused_here
 from autoplan.trace.torch_private import GENERATED_AUTOGRAD
+
+_DEFINE = "define it with torch.library.custom_op and register_autograd"
 
 
 @contextmanager
-def refuse_custom_autograd() -> Iterator[None]:
+def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost.
 
     Operators of ``torch.library`` have one as well, and are not inlined.
@@ -25,12 +27,10 @@ def refuse_custom_autograd() -> Iterator[None]:
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):
-        if cls.__module__ == GENERATED_AUTOGRAD:
-            return original.__get__(None, cls)(*args, **kwargs)
-        raise UnsupportedModelError(
-            f"{cls.__name__} is a custom torch.autograd.Function, whose backward cannot be traced; "
-            "define it with torch.library.custom_op and register_autograd"
-        )
+        if cls.__module__ != GENERATED_AUTOGRAD:
+            what = f"{cls.__name__} is a custom torch.autograd.Function, whose backward cannot be"
+            refuse(refused_here(f"{what} traced", _DEFINE))
+        return original.__get__(None, cls)(*args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)  # pyright: ignore
     try:
@@ -40,15 +40,14 @@ def refuse_custom_autograd() -> Iterator[None]:
 
 
 @contextmanager
-def refuse_tensor_hooks() -> Iterator[None]:
+def refuse_tensor_hooks(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses hooks on gradients that a forward sets: the graph does not hold them."""
     original = torch.Tensor.register_hook
 
     def register_hook(tensor, hook):
-        raise UnsupportedModelError(
-            "the forward sets a hook on the gradient of a tensor, which cannot be traced; "
-            "define it with torch.library.custom_op and register_autograd"
-        )
+        what = "the forward sets a hook on the gradient of a tensor, which cannot be traced"
+        refuse(refused_here(what, _DEFINE))
+        return original(tensor, hook)
 
     torch.Tensor.register_hook = register_hook  # pyright: ignore
     try:
@@ -58,35 +57,32 @@ def refuse_tensor_hooks() -> Iterator[None]:
 
 
 @contextmanager
-def refuse_assigned_buffers() -> Iterator[None]:
+def refuse_assigned_buffers(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses a forward that gives a buffer a new value: the graph would keep the old one."""
 
-    def refuse(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
+    def look(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
         if name in module._buffers and module._buffers[name] is not value:
-            raise UnsupportedModelError(
-                f"the forward assigns to the buffer {name!r} of {type(module).__name__}, which is "
-                "not supported; update it outside the model"
-            )
+            what = f"the forward assigns to the buffer {name!r} of {type(module).__name__}"
+            refuse(refused_here(f"{what}, which is not supported", "update it outside the model"))
 
-    handle = register_module_buffer_registration_hook(refuse)
+    handle = register_module_buffer_registration_hook(look)
     try:
         yield
     finally:
         handle.remove()
 
 
-def refuse_parameter_hooks(model: nn.Module) -> None:
+def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) -> None:
     """Refuses hooks on gradients of parameters: the pieces that are trained do not have them."""
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise UnsupportedModelError(
-                f"{name} has a hook on its gradient, which would not run in parallel training; "
-                "change the gradient between train_step and the optimizer's step"
-            )
+            what = f"{name} has a hook on its gradient, which would not run in parallel training"
+            cure = "change the gradient between train_step and the optimizer's step"
+            refuse(RefusalError(what, "", cure))
 
 
 @contextmanager
-def refuse_python_random() -> Iterator[None]:
+def refuse_python_random(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses a forward that draws from Python's ``random``, and gives the state back."""
     before = random.getstate()
     try:
@@ -95,10 +91,8 @@ def refuse_python_random() -> Iterator[None]:
         after = random.getstate()
         random.setstate(before)
     if after != before:
-        raise UnsupportedModelError(
-            "the forward draws from Python's random module, so every step is another graph; "
-            "draw with torch, or make the choice outside the model"
-        )
+        what = "the forward draws from Python's random module, so every step is another graph"
+        refuse(RefusalError(what, "", "draw with torch, or make the choice outside the model"))
 
 
 Attribute = tuple[nn.Module, str]
@@ -154,7 +148,9 @@ def _lengths(modules: Sequence[nn.Module]) -> dict[Attribute, int]:
     }
 
 
-def refuse_counting(assigned: Sequence[Attribute], call: Callable[[], object]) -> None:
+def refuse_counting(
+    assigned: Sequence[Attribute], call: Callable[[], object], refuse: Refuse = refuse_at_once
+) -> None:
     """Refuses a forward that counts its calls in an attribute: every step would be another graph.
 
     A number that a second call leaves alone is a cache, which does no harm.
@@ -171,7 +167,6 @@ def refuse_counting(assigned: Sequence[Attribute], call: Callable[[], object]) -
             values.append([_count(getattr(module, name)) for module, name in assigned])
     for (module, name), *seen in zip(assigned, *values, strict=True):
         if len(set(seen)) > 1:
-            raise UnsupportedModelError(
-                f"the forward of {type(module).__name__} changes its attribute {name!r} at every "
-                "call, so every step is another graph; give the number as an input tensor"
-            )
+            what = f"the forward of {type(module).__name__} changes its attribute {name!r} at every"
+            what = f"{what} call, so every step is another graph"
+            refuse(RefusalError(what, "", "give the number as an input tensor"))

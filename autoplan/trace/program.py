@@ -23,11 +23,13 @@ from autoplan.trace.guards import (
 )
 from autoplan.trace.huggingface import causal_attention, whole_experts
 from autoplan.trace.inputs import Input
+from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once
 from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.source_lines import line_of_error, lines_recorded
 from autoplan.trace.torch_private import GuardOnDataDependentSymNode, uncompiled_graphs
 
 MODEL = "model"
+BRANCHES = "the forward branches on the value of a tensor, which cannot be traced"
 LossFn = Callable[[Any, Any], torch.Tensor]
 
 
@@ -91,8 +93,13 @@ def _checked(loss: Any, origin: str) -> torch.Tensor:
     return loss
 
 
-def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> ExportedProgram:
+def export_loss(
+    program: LossProgram, tensors: tuple[torch.Tensor, ...], refuse: Refuse = refuse_at_once
+) -> ExportedProgram:
     """Exports the program on fake tensors.
+
+    Args:
+        refuse: told what the graph would not hold.
 
     Raises:
         UnsupportedModelError: in one line, with the user's source line, when it cannot be traced.
@@ -103,10 +110,10 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
             causal_attention(program.model, program.input_names),
             whole_experts(),
             whole_batch_norms(),
-            refuse_custom_autograd(),
-            refuse_tensor_hooks(),
-            refuse_assigned_buffers(),
-            refuse_python_random(),
+            refuse_custom_autograd(refuse),
+            refuse_tensor_hooks(refuse),
+            refuse_assigned_buffers(refuse),
+            refuse_python_random(refuse),
             lines_recorded(program),
             uncompiled_graphs(),
         ):
@@ -117,16 +124,11 @@ def export_loss(program: LossProgram, tensors: tuple[torch.Tensor, ...]) -> Expo
         raise _explained(error) from error
 
 
-def _explained(error: Exception) -> UnsupportedModelError:
+def _explained(error: Exception) -> RefusalError:
     where = line_of_error(error)
-    at = f" at {where}" if where else ""
     if isinstance(error, GuardOnDataDependentSymNode):
-        return UnsupportedModelError(
-            f"the forward{at} branches on the value of a tensor, which cannot be traced; "
-            "use torch.where or torch.cond"
-        )
+        return RefusalError(BRANCHES, where, "use torch.where or torch.cond")
     lines = str(error).strip().splitlines() or [""]
-    return UnsupportedModelError(
-        f"tracing failed{at}: {type(error).__name__}: {lines[0][:200]}; "
-        "check that the model runs on the example inputs in eager mode"
-    )
+    what = f"tracing failed: {type(error).__name__}: {lines[0][:200]}"
+    cure = "check that the model runs on the example inputs in eager mode"
+    return RefusalError(what, where, cure)

@@ -1,11 +1,39 @@
-"""How a node that autoplan cannot take is reported: what, where, and what to do."""
+"""How a model that autoplan cannot take is reported: what, where, and what to do.
+
+Whatever is refused is told to a ``Refuse``. The one that plans are made with raises at the first;
+a survey of the model (``autoplan.diagnosis``) notes each and goes on.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import fx
 
 from autoplan.errors import UnsupportedModelError
-from autoplan.trace.source_lines import line_of_stack
+from autoplan.trace.source_lines import line_here, line_of_stack
+
+
+class RefusalError(UnsupportedModelError):
+    """The error in one line, and its parts.
+
+    Attributes:
+        what: what the model does.
+        where: the user's ``file:line``, '' when unknown.
+        cure: what to do about it.
+    """
+
+    def __init__(self, what: str, where: str, cure: str) -> None:
+        super().__init__(f"{what}{f' (at {where})' if where else ''}; {cure}")
+        self.what, self.where, self.cure = what, where, cure
+
+
+Refuse = Callable[[RefusalError], None]
+
+
+def refuse_at_once(refusal: RefusalError) -> None:
+    """Raises it."""
+    raise refusal
 
 
 def where_of(node: fx.Node) -> str:
@@ -13,7 +41,11 @@ def where_of(node: fx.Node) -> str:
     return line_of_stack(node.meta.get("stack_trace") or "")
 
 
-def refused(node: fx.Node, what: str, cure: str) -> UnsupportedModelError:
-    """The error for a node, in one line."""
-    where = where_of(node)
-    return UnsupportedModelError(f"{what}{f' (at {where})' if where else ''}; {cure}")
+def refused(node: fx.Node, what: str, cure: str) -> RefusalError:
+    """The error for a node."""
+    return RefusalError(what, where_of(node), cure)
+
+
+def refused_here(what: str, cure: str) -> RefusalError:
+    """The error for what the forward does just now."""
+    return RefusalError(what, line_here(), cure)

@@ -61,6 +61,16 @@ def line_of_stack(stack_trace: str) -> str:
     return _user_line([(name, int(line)) for name, line in _FRAME.findall(stack_trace)])
 
 
+def line_here() -> str:
+    """``file:line`` of the user's code that runs now, '' when there is none."""
+    frames: list[tuple[str, int]] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return _user_line(frames[::-1])
+
+
 def line_of_error(error: BaseException) -> str:
     """``file:line`` of the user's code that an exception passed through, '' when unknown."""
     frames = traceback.extract_tb(error.__traceback__)
