@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from autoplan.errors import UnsupportedModelError
 from autoplan.runtime.collectives import AxisGroup, rank_tensor, reduce_over
 from autoplan.trace.experts import experts_from
+from autoplan.trace.lookups import bags
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -64,6 +65,33 @@ def vocab_parallel_embedding(
     if padding_idx >= 0:
         found = torch.where((ids == padding_idx).unsqueeze(-1), found.detach(), found)
     return torch.where(own.unsqueeze(-1), found, 0)
+
+
+def vocab_parallel_bags(
+    table: Tensor,
+    ids: Tensor,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    mode: str,
+    padding_idx: int,
+    include_last_offset: bool,
+    *,
+    axis: AxisGroup,
+) -> Tensor:
+    """``autoplan.bags`` of a table whose rows are split over the ranks, as a term.
+
+    Entries of others' rows weigh nothing. A mean divides by all entries that count, whoever has
+    their rows.
+    """
+    rows = table.shape[0]
+    shifted = ids - rank_tensor(axis, ids.device) * rows
+    counted = ids != padding_idx
+    own = (shifted >= 0) & (shifted < rows) & counted
+    shares = torch.where(own, 1 if weights is None else weights, 0).to(table.dtype)
+    if mode == "mean":
+        shares = shares / counted.sum(-1, keepdim=True).clamp(min=1).to(table.dtype)
+    found = torch.where(own, shifted, 0)
+    return bags(table, found, offsets, shares, "sum", -1, include_last_offset)
 
 
 def own_experts(

@@ -17,6 +17,7 @@ from autoplan.trace.attention_dropout import write_out_attention
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
+from autoplan.trace.lookups import write_lookups
 from autoplan.trace.refusals import Refuse, refuse_at_once, refused
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
@@ -42,6 +43,7 @@ def clean(
     write_out_of_place(graph)
     inline_regions(module, graph)
     write_out_attention(graph, every=unfuses_attention)
+    write_lookups(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue

@@ -15,6 +15,24 @@ def embedding(draw: Draw, target: str) -> Example:
     return draw.call(target, table, index, padding, by_frequency)
 
 
+def bags(draw: Draw, target: str) -> Example:
+    """Numbers by sample, or in one row with the offsets at which bags start, some of them empty."""
+    rows, samples, length = 2 * draw.ranks, draw.size(), draw.size()
+    mode, padding = draw.of("sum", "mean", "max"), draw.of(-1, 0, rows - 1)
+    starts = draw.of(False, False, True)
+    ids = draw.integers(rows, *((samples * length,) if starts else (samples, length)))
+    weights = draw.floats(*ids.shape) if mode == "sum" and draw.of(True, False) else None
+    last = starts and draw.of(True, False)
+    offsets = None
+    if starts:
+        ends = draw.integers(samples * length + 1, samples - 1).sort().values
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), ends])
+        if last:
+            offsets = torch.cat([offsets, torch.tensor([samples * length])])
+    table = draw.floats(rows, draw.size())
+    return draw.call(target, table, ids, offsets, weights, mode, padding, last)
+
+
 def one_hot(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.integers(5, *draw.shape(0, 3)), 5)
 
@@ -118,6 +136,7 @@ def _all(make, names: str):
 
 CALLS = {
     "aten.embedding.default": embedding,
+    "autoplan.bags.default": bags,
     "aten.one_hot.default": one_hot,
     "aten.gather.default": gather,
     "aten.index.Tensor": index,

@@ -1,14 +1,10 @@
-"""Reading rows of a table by index.
-
-Splitting the rows of an embedding needs a stand-in: a rank answers for the rows that it has and
-gives zero for the others, so that the sum over the ranks is the lookup.
-"""
+"""Reading elements of a tensor by index: dims that are not indexed are loops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoplan.sharding.equation import Dims, Equation, LocalOp, Shape
+from autoplan.sharding.equation import Dims, Equation, Shape
 from autoplan.sharding.rules.base import (
     Call,
     aligned,
@@ -21,24 +17,11 @@ from autoplan.sharding.rules.base import (
 _NUMBERS = ("int64", "int32")
 
 
-def _embedding(call: Call) -> Equation:
-    """Gradients scaled by how often an index occurs in the call forbid splitting the indices."""
-    table, index = call.shapes
-    tokens = letters(index)
-    by_frequency = call.argument(3, "scale_grad_by_freq", False)
-    sparse = call.argument(4, "sparse", False)
-    return Equation(
-        inputs=((("v",), ("m",)), tokens),
-        outputs=((*tokens, ("m",)),),
-        sizes={**sizes(index), "v": table[0], "m": table[1]},
-        whole=(names(range(len(index))) if by_frequency else frozenset())
-        | ({"v"} if by_frequency or sparse or not index else set()),
-        local_ops={"v": LocalOp("vocab_parallel_embedding")},
-    )
-
-
 def gather(call: Call) -> Equation:
-    """Only dims that the index runs over in full are loops of table and index alike."""
+    """Dims that the index runs over in full are loops of table and index alike.
+
+    Along the dim that is gathered, the index has a loop of its own.
+    """
     table, index = call.shapes[:2]
     at = call.dim(1)
     shared = [dim for dim in range(len(table)) if dim != at and table[dim] == index[dim]]
@@ -52,7 +35,7 @@ def gather(call: Call) -> Equation:
         inputs=(rows, picks),
         outputs=(picks,),
         sizes=extents,
-        whole=frozenset(letter for letter in extents if letter not in names(shared)),
+        whole=frozenset(extents) - names(shared) - {f"i{at}"},
         linear=(frozenset({0}),),
     )
 
@@ -113,7 +96,6 @@ def _one_hot(call: Call) -> Equation:
 
 
 RULES = {
-    "aten.embedding.default": _embedding,
     "aten.one_hot.default": _one_hot,
     "aten.gather.default": gather,
     "aten.index.Tensor": _index,

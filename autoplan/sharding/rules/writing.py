@@ -17,7 +17,11 @@ def _scatter(call: Call) -> Equation | None:
         return None
     table, index = made.inputs
     return replace(
-        made, inputs=(table, index, index)[: len(call.inputs)], outputs=(table,), linear=()
+        made,
+        inputs=(table, index, index)[: len(call.inputs)],
+        outputs=(table,),
+        whole=made.whole | {f"i{call.dim(1)}"},
+        linear=(),
     )
 
 
