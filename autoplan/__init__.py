@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         save_plan,
         verify,
     )
+    from autoplan.custom_ops.register import register_rule
     from autoplan.errors import (
         AutoplanError,
         CheckpointError,
@@ -59,6 +60,7 @@ _HOMES = {
     "ParallelModule": "runtime.module",
     "Rehearsal": "rehearsal",
     "Verification": "verdict",
+    "register_rule": "custom_ops.register",
     "reference_dropout": "runtime.reference_dropout",
 }
 
@@ -81,6 +83,7 @@ __all__ = [
     "plan",
     "print_report",
     "reference_dropout",
+    "register_rule",
     "save_plan",
     "verify",
 ]

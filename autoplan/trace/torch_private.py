@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor
 from torch.fx.experimental.proxy_tensor import snapshot_fake as detached
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 PRIVATE_NAMES = (
     "torch._C.DisableTorchFunction",
@@ -66,6 +66,7 @@ __all__ = [
     "track_tensor",
     "tree_flatten",
     "tree_leaves",
+    "tree_map",
     "tree_unflatten",
     "uncompiled_graphs",
 ]

@@ -14,14 +14,14 @@ from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement
 from autoplan.sharding.rules import attention
 from autoplan.sharding.rules.parts import Wishes, arriving_parts
-from autoplan.sharding.rules.registry import RULES, equation_of
+from autoplan.sharding.rules.registry import equation_of, rule_of
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode
 
 
 def known(target: str) -> bool:
     """Whether there is a rule for the operator."""
-    return target in RULES
+    return rule_of(target) is not None
 
 
 def is_attention(target: str) -> bool:

@@ -10,7 +10,6 @@ from autoplan.sharding.rules import (
     batch_norm,
     contraction,
     convolution,
-    embedding,
     experts,
     factory,
     lookup,
@@ -24,6 +23,7 @@ from autoplan.sharding.rules import (
     writing,
 )
 from autoplan.sharding.rules.base import Call, Rule
+from autoplan.sharding.rules.registered import registered
 from autoplan.trace.graph import OpGraph, OpNode
 
 RULES: MappingProxyType[str, Rule] = MappingProxyType(
@@ -32,7 +32,6 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
         **batch_norm.RULES,
         **contraction.RULES,
         **convolution.RULES,
-        **embedding.RULES,
         **experts.RULES,
         **factory.RULES,
         **lookup.RULES,
@@ -48,6 +47,11 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
 )
 
 
+def rule_of(target: str) -> Rule | None:
+    """The rule of an operator, autoplan's own or a registered one."""
+    return RULES.get(target) or registered(target)
+
+
 def call_of(node: OpNode, graph: OpGraph) -> Call:
     """The call of a node, with the metas of its operands."""
     return Call(node=node, inputs=tuple(graph.meta(ref) for ref in node.operands))
@@ -55,5 +59,5 @@ def call_of(node: OpNode, graph: OpGraph) -> Call:
 
 def equation_of(node: OpNode, graph: OpGraph) -> Equation | None:
     """The equation of a call; None for an unknown operator or one that must run whole."""
-    rule = RULES.get(node.target)
+    rule = rule_of(node.target)
     return rule(call_of(node, graph)) if rule and node.kind == "call" else None
