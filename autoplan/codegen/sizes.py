@@ -3,7 +3,8 @@
 Which arguments are sizes is read from the operator's schema, by name: the ``size`` or ``shape`` of
 a view or a new tensor, the ``sizes`` of an unflattened dim, the pieces of a split, the ``length``
 of a narrow, the ``groups`` of channels, the ``repeats`` of what is there once. A ``BatchInt``
-anywhere else is arithmetic on the global batch.
+anywhere else is arithmetic on the global batch. In operators of other libraries these names mean
+whatever they like, and arguments stay as they are.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def local_arguments(
     names = tuple(given)
 
     def localise(name: str, value: Arg) -> Arg:
+        if not node.target.startswith("aten."):
+            return _resolve(value, batch)
         if name in _GROUPS and isinstance(value, int):
             return _local_groups(value, node.outputs[0].shape, outputs[0])
         if name == "repeats" and isinstance(value, tuple):

@@ -37,7 +37,7 @@ def gpu_call(target: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
     """The operator as a GPU runs it: native dropout, fused attention."""
     if target is _aten.dropout.default:
         return _aten.native_dropout.default(args[0], args[1], True)[0]
-    if target is _aten.scaled_dot_product_attention.default:
+    if target is _aten.scaled_dot_product_attention.default and args[0].dim() == 4:
         return _attention(*args, **kwargs)
     if target in RECURRENT and args[0].dim() == 3:
         return keeping_gates(target, args)

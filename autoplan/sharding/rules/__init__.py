@@ -1,7 +1,7 @@
 """How every operator splits over a mesh axis: one file per family, one line per operator.
 
 An operator is known by its equation (``sharding.equation``); the strategies follow from it. An
-operator that is not known is computed whole by every rank. No other package has cases by operator.
+operator that is not known is opaque (``sharding.opaque``). No other package has cases by operator.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ from collections.abc import Sequence
 from autoplan.sharding.enumerate import replicate, strategies
 from autoplan.sharding.equation import Equation
 from autoplan.sharding.mesh import MeshAxis
+from autoplan.sharding.opaque import (
+    OpaqueOperator,
+    grouped,
+    keeps_samples_apart,
+    split_by_samples,
+)
 from autoplan.sharding.placement import Placement
 from autoplan.sharding.rules import attention
 from autoplan.sharding.rules.parts import Wishes, arriving_parts
@@ -27,6 +33,11 @@ def known(target: str) -> bool:
 def is_attention(target: str) -> bool:
     """Whether the operator is a fused attention, whose products run at a rate of their own."""
     return target in attention.RULES
+
+
+def opaque_operators(graph: OpGraph) -> tuple[OpaqueOperator, ...]:
+    """The operators of a graph that have no rule, in the order of their first calls."""
+    return grouped(graph, [node for node in graph.of_kind("call") if not known(node.target)])
 
 
 class GraphRules:
@@ -47,9 +58,13 @@ class GraphRules:
                 in parts is then offered in these parts.
         """
         equation = self._equation_of(node)
-        if equation is None:
-            return (replicate(len(node.operands), len(node.outputs)),)
         inputs = [self._graph.meta(ref) for ref in node.operands]
+        if equation is None:
+            whole = replicate(len(node.operands), len(node.outputs))
+            opaque = axis.splits_batch and not known(node.target)
+            if opaque and keeps_samples_apart(node, inputs, self._graph.batch):
+                return (whole, split_by_samples(node, inputs))
+            return (whole,)
         if axis.splits_batch:
             parts = arriving_parts(equation, arriving)
         else:
