@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         save_plan,
         verify,
     )
+    from autoplan.checkup import doctor
     from autoplan.custom_ops.register import register_rule
     from autoplan.errors import (
         AutoplanError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from autoplan.explanation import Explanation
+    from autoplan.findings import Findings
     from autoplan.plan import Plan
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
@@ -42,6 +44,7 @@ del globals()["plan"]
 
 _HOMES = {
     "compile": "api",
+    "doctor": "checkup",
     "dry_run": "api",
     "explain": "api",
     "load_plan": "api",
@@ -56,6 +59,7 @@ _HOMES = {
     "ProfileError": "errors",
     "UnsupportedModelError": "errors",
     "Explanation": "explanation",
+    "Findings": "findings",
     "Plan": "plan",
     "ParallelModule": "runtime.module",
     "Rehearsal": "rehearsal",
@@ -68,6 +72,7 @@ __all__ = [
     "AutoplanError",
     "CheckpointError",
     "Explanation",
+    "Findings",
     "InfeasibleError",
     "ParallelModule",
     "Plan",
@@ -77,6 +82,7 @@ __all__ = [
     "UnsupportedModelError",
     "Verification",
     "compile",
+    "doctor",
     "dry_run",
     "explain",
     "load_plan",

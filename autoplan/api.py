@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from autoplan.explanation import Explanation
+    from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
     from autoplan.search.deadline import Deadline
@@ -112,7 +113,7 @@ def plan(
     )
     tell = progress or _tell_nobody
     tell(0.0, f"loading {job.model.name}")
-    case = _load(model, job.model, example_inputs, loss_fn)
+    case = subject.given(model, job.model, example_inputs, loss_fn)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
     tell(_TRACING, f"tracing {job.model.name}")
     graph = _capture(case, job, batch_dims)
@@ -170,7 +171,7 @@ def compile(
     given = {name: value for name, value in options.items() if value is not None}
     decided = None if plan is None else launch.agree(lambda: _read(plan, given))
     job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
-    case = _load(model, job.model, example_inputs, loss_fn)
+    case = subject.given(model, job.model, example_inputs, loss_fn)
     _check_weights(case.model)
     graph = _capture(case, job, batch_dims)
     if decided is None:
@@ -276,16 +277,19 @@ def dry_run(
     return rehearse(decided, case.model, graph)
 
 
-def print_report(found: Plan | Explanation | Verification | Rehearsal) -> None:
-    """Prints a plan with its predicted cost, an explanation, a verification or a dry run."""
+def print_report(found: Plan | Explanation | Verification | Rehearsal | Findings) -> None:
+    """Prints a plan with its cost, an explanation, a verification, a dry run or findings."""
+    from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
-    from autoplan.report import explanation, rehearsal, text, verification
+    from autoplan.report import doctor, explanation, rehearsal, text, verification
     from autoplan.verdict import Verification
 
     if isinstance(found, Plan):
         text.print_report(found)
     elif isinstance(found, Rehearsal):
         rehearsal.print_rehearsal(found)
+    elif isinstance(found, Findings):
+        doctor.print_findings(found)
     elif isinstance(found, Verification):
         verification.print_verification(found)
     else:
@@ -304,28 +308,12 @@ def _planned(
     job = plan.job
     tell(0.0, f"loading {job.model.name}")
     named = subject.named(job.model) if model is None else model
-    case = _load(named, job.model, example_inputs, loss_fn)
+    case = subject.given(named, job.model, example_inputs, loss_fn)
     tell(_TRACING, f"tracing {job.model.name}")
     graph = _capture(case, job, batch_dims)
     if graph.fingerprint != plan.fingerprint:
         raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
     return case, graph
-
-
-def _load(
-    model: nn.Module | str,
-    planned: ModelSource,
-    example_inputs: ExampleInputs | None,
-    loss_fn: Callable[..., Any] | None,
-) -> ModelUnderPlan:
-    """The model with what it is fed; of a plan's source it takes the sizes, not the code to run."""
-    if not isinstance(model, str):
-        return subject.wrap(model, example_inputs, loss_fn, planned)
-    if example_inputs is not None or loss_fn is not None:
-        raise PlanError(
-            f"{model} brings its own inputs and loss; give example_inputs and loss_fn with a module"
-        )
-    return subject.load(subject.describe(model, planned.seq_len, dict(planned.inputs)))
 
 
 def _capture_evaluation(

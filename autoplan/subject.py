@@ -60,6 +60,26 @@ def named(source: ModelSource) -> str:
     return source.name
 
 
+def given(
+    model: nn.Module | str, source: ModelSource, example_inputs: Any, loss_fn: Any
+) -> ModelUnderPlan:
+    """The model that a caller gives, with what it is fed.
+
+    Args:
+        source: the plan's; its sizes are taken, not its code.
+
+    Raises:
+        PlanError: as ``load`` and ``wrap``, and inputs or a loss beside a name.
+    """
+    if not isinstance(model, str):
+        return wrap(model, example_inputs, loss_fn, source)
+    if example_inputs is not None or loss_fn is not None:
+        raise PlanError(
+            f"{model} brings its own inputs and loss; give example_inputs and loss_fn with a module"
+        )
+    return load(describe(model, source.seq_len, dict(source.inputs)))
+
+
 def load(source: ModelSource) -> ModelUnderPlan:
     """Builds the model that a source names; factories run here.
 

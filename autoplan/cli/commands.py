@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``explain``, ``verify``, ``validate`` and lists of names.
+"""The commands: ``plan``, ``report``, ``doctor``, ``explain``, ``verify``, ``validate`` and lists.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoplan.cli import plan_options
+from autoplan.cli.doctor import doctor
 from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.validate import validate
@@ -103,6 +104,7 @@ def report(
     _show(api.load_plan(path), as_json, None)
 
 
+app.command()(doctor)
 app.command()(explain)
 app.command()(verify)
 app.command()(validate)

@@ -1,0 +1,1 @@
+"""Looks a model over before it is planned: what stops, limits or costs, by line of source."""
