@@ -115,6 +115,7 @@ def compare_step(
     with reference_dropout(**before):
         loss = loss_of()
     loss.backward()
+    _make_dense(ours.whole.values())
     found = pm.train_step(pm.shard_batch(batch))
     state.random.restore(before)
     with torch.no_grad():
@@ -154,6 +155,13 @@ class _Pieces:
             )
             for name, parameter in self.whole.items()
         ]
+
+
+def _make_dense(parameters: Iterable[nn.Parameter]) -> None:
+    """Gradients as the program has them, which has no sparse ones (``trace.lookups``)."""
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
 
 def _value(parameter: nn.Parameter) -> Tensor:

@@ -2,6 +2,7 @@
 
 Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
 product is one more product for each factor that learns. Convolutions are implicit products.
+Lookups touch the rows that are read (``lookup_kernels``).
 Experts are products of as many rows as tokens are routed to each, the same to all.
 Dropout streams what its mask is made of besides (``runtime.dropout_mask``), and a BatchNorm that
 takes statistics what its steps pass on (``runtime.batch_norm``).
@@ -19,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoplan.search.lookup_kernels import LOOKUPS, lookup_work
 from autoplan.sharding.placement import local_shape
 from autoplan.sharding.rules import is_attention, recurrent
 from autoplan.sharding.rules.batch_norm import takes_statistics
@@ -87,6 +89,13 @@ def kernels_of(
     if takes_statistics(node):
         shape = local_shape(node.outputs[0].shape, strategy.outputs[0], ranks)
         return _batch_norm(math.prod(shape), DTYPE_BYTES[node.outputs[0].dtype])
+    if node.target in LOOKUPS:
+        work = lookup_work(node, read, strategy, ranks)
+        return Kernels(
+            forward=work.forward,
+            backward=work.backward,
+            backward_weight=work.backward * (share == 1),
+        )
     if not node.flops:
         backward = (Streaming(bytes=2 * moved),)
         return Kernels(
