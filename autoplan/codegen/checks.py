@@ -19,6 +19,7 @@ def check_runnable(choices: Choices) -> None:
         UnsupportedModelError: naming the node or part.
     """
     _check_names(choices)
+    _check_draws(choices)
     if choices.is_alone:
         return
     random = randomness(choices.graph)
@@ -60,6 +61,19 @@ def _check_names(choices: Choices) -> None:
             f"the model has a part called {min(parts)!r}, which is a name of the sharded program; "
             "give that attribute another name"
         )
+
+
+def _check_draws(choices: Choices) -> None:
+    """Blocks of a kind share their code, and with it the numbers of their dropouts."""
+    first: dict[str, int] = {}
+    for block in choices.graph.blocks:
+        for name in filter(choices.draw_numbers.__contains__, block.nodes):
+            number = choices.draw_numbers[name] - choices.draws_before[block.path]
+            if first.setdefault(choices.graph.representative[name], number) != number:
+                raise UnsupportedModelError(
+                    f"a dropout ahead of {name} has a result that the loss does not need, in some "
+                    f"{block.kind} and not in others; take it out of the forward"
+                )
 
 
 def _random_message(node: OpNode) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from autoplan.codegen.again import Again
 from autoplan.codegen.naming import variable
@@ -63,8 +64,10 @@ class Choices:
     @cached_property
     def draw_numbers(self) -> dict[str, int]:
         """The number of every dropout, from 0 in the order of one device, by name of its node."""
+        unread = Counter(self.graph.unread_draws)
         dropouts = [node.name for node in self.graph.of_kind("call") if is_dropout(node)]
-        return {name: number for number, name in enumerate(dropouts)}
+        drawn = accumulate(1 + unread[name] for name in dropouts)
+        return {name: count - 1 for name, count in zip(dropouts, drawn, strict=True)}
 
     @cached_property
     def draws_before(self) -> dict[str, int]:

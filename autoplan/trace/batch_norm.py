@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor
+from torch.fx.node import has_side_effect
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from autoplan.errors import UnsupportedModelError
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(
@@ -48,20 +53,45 @@ def batch_norm(
 
 _LIBRARY.impl("batch_norm", batch_norm, "CompositeImplicitAutograd")
 BATCH_NORM = torch.ops.autoplan.batch_norm.default
+has_side_effect(BATCH_NORM)  # so that one whose result nobody reads is seen
 
 
 @contextmanager
 def whole_batch_norms() -> Iterator[None]:
-    """Runs modules of the BatchNorm family as one operator each."""
+    """Runs modules of the BatchNorm family as one operator each.
+
+    One inside ``torch.utils.checkpoint``, whose forward runs twice a step, is refused.
+    """
+    checkpoint = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    depth = 0
+
+    def checkpointed(*args: Any, **kwargs: Any) -> Iterator[None]:
+        nonlocal depth
+        depth += 1
+        try:
+            yield from checkpoint(*args, **kwargs)
+        finally:
+            depth -= 1
 
     def forward(self: _BatchNorm, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         mean, var = self.running_mean, self.running_var
         training = self.training or mean is None or var is None
+        if depth and training and mean is not None:
+            raise UnsupportedModelError(
+                f"{type(self).__name__} inside torch.utils.checkpoint updates its running "
+                "statistics twice a step on one device; take it out of the checkpoint, and leave "
+                "to autoplan what runs again"
+            )
         return BATCH_NORM(
             input, self.weight, self.bias, mean, var, self.num_batches_tracked,
             training, self.momentum, self.eps,
         )  # fmt: skip
 
-    with mock.patch.object(_BatchNorm, "forward", forward):
+    with (
+        mock.patch.object(_BatchNorm, "forward", forward),
+        mock.patch.object(
+            torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", checkpointed
+        ),
+    ):
         yield

@@ -43,6 +43,7 @@ from autoplan.trace.repeat_errors import CannotFoldError, WithheldError
 from autoplan.trace.repeat_memo import BlockMemo
 from autoplan.trace.saved import run_graph
 from autoplan.trace.torch_private import FakeTensorMode
+from autoplan.trace.unread import refuse_unread_norms, unread_draws
 
 
 def capture(
@@ -213,7 +214,9 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGra
     converter = Converter(graphs, batches, runs, traces[0].placeholders, regions[0])
     drafts = converter.drafts()
     loss = converter.output()
-    nodes, names = named(live(drafts, loss))
+    needed = live(drafts, loss)
+    refuse_unread_norms(drafts, needed)
+    nodes, names = named(needed)
     output = Ref(names[loss.node], loss.index)
     if not any(
         node.outputs[output.index].requires_grad for node in nodes if node.name == output.node
@@ -229,4 +232,5 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGra
         batch=batches[0],
         tied=tied,
         fingerprint=fingerprint(nodes, tied, output),
+        unread_draws=tuple(names[name] for name in unread_draws(drafts, needed)),
     )

@@ -165,6 +165,8 @@ class OpGraph:
         batch: the global batch at which shapes, flops and bytes are written.
         tied: groups of parameter names that are one tensor; the first name is the node's.
         fingerprint: hash of names, shapes, dtypes and structure; independent of the batch.
+        unread_draws: dropouts of the forward that the loss does not need, each by the name of the
+            next one among the nodes (``trace.unread``).
     """
 
     nodes: tuple[OpNode, ...]
@@ -173,6 +175,7 @@ class OpGraph:
     batch: int
     tied: tuple[tuple[str, ...], ...] = ()
     fingerprint: str = ""
+    unread_draws: tuple[str, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, OpNode]:
