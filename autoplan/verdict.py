@@ -10,8 +10,9 @@ class Difference:
     """How far one tensor is from that of one device, on the rank where it is farthest.
 
     Attributes:
-        kind: ``loss``, ``gradient``, ``norm``, or the optimizer after whose step it was compared.
-        name: of the parameter; empty for the loss and the norm.
+        kind: ``loss``, ``gradient``, ``norm``, ``buffer``, or the optimizer after whose step it
+            was compared.
+        name: of the parameter or buffer; empty for the loss and the norm.
         largest: the largest absolute difference of an element; infinite for NaN, and for what no
             rank holds.
         allowed: what rounding explains.

@@ -16,6 +16,7 @@ _KINDS = {
     "loss": "loss",
     "gradient": "gradients",
     "norm": "norm of all gradients",
+    "buffer": "buffers after the step",
     "sgd": "weights after a step of SGD",
     "adam": "weights after a step of Adam",
 }

@@ -7,8 +7,9 @@ copies which differ between ranks show. A tensor is equal when
 
 with b the truth and L the largest magnitude among all truths of its kind: where a true gradient is
 zero (the bias of attention keys), rounding is measured against the model's gradients. A loss has no
-floor. After the gradients come their norm, clipped, and one step each of SGD and of Adam, whose
-epsilon of 1e-4 keeps the rounding of gradients near zero from becoming whole steps.
+floor. After the gradients come their norm, clipped, what the forward made of buffers (running
+statistics), and one step each of SGD and of Adam, whose epsilon of 1e-4 keeps the rounding of
+gradients near zero from becoming whole steps.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def compare_step(
         lowest: the lowest precision in which anything is computed.
 
     Returns:
-        The loss, all gradients, their norm, and all weights after a step of each optimizer; the
-        same on every rank.
+        The loss, all gradients, their norm, all buffers that the program reads, and all weights
+        after a step of each optimizer; the same on every rank.
 
     Raises:
         PlanError: when the program computes in less than float32, or the weights differ already.
@@ -118,6 +119,7 @@ def compare_step(
     _make_dense(ours.whole.values())
     found = pm.train_step(pm.shard_batch(batch))
     state.random.restore(before)
+    moved = _buffers(state, model)
     with torch.no_grad():
         for buffer, value in zip(buffers, kept, strict=True):
             buffer.copy_(value)
@@ -127,6 +129,7 @@ def compare_step(
     norm = nn.utils.clip_grad_norm_(ours.whole.values(), MAX_NORM).detach()
     checks = [_Check("norm", "", norm, pm.clip_grad_norm_(MAX_NORM).to(norm))]
     differences += _differences(checks, lowest, state)
+    differences += _differences(moved, lowest, state)
     for name, make in _OPTIMIZERS.items():
         with _stepped(make, ours.whole.values()), _stepped(make, ours.own.values()):
             differences += _differences(ours.checks(name, _value), lowest, state)
@@ -155,6 +158,21 @@ class _Pieces:
             )
             for name, parameter in self.whole.items()
         ]
+
+
+def _buffers(state: TrainingState, model: nn.Module) -> list[_Check]:
+    """Copies of the buffers that any rank's program reads, as numbers of float64.
+
+    A rank that has no part in one has nothing to say of it.
+    """
+    found = []
+    for name, buffer in model.named_buffers():
+        if name in state.layouts:
+            truth = buffer.detach().to(torch.float64, copy=True)
+            own = state.buffers.get(name)
+            own = truth if own is None else own.detach().to(torch.float64, copy=True)
+            found.append(_Check("buffer", name, truth, own))
+    return found
 
 
 def _make_dense(parameters: Iterable[nn.Parameter]) -> None:

@@ -52,12 +52,15 @@ def verified(rank: int, case: Case | Cell, fault: Fault = nullcontext) -> Verifi
 
 @pytest.mark.parametrize("case", [TP, ZERO_3, PIPELINE], ids=["tp", "zero 3", "pipeline"])
 def test_a_right_program_is_equal(case: Case | Cell) -> None:
-    count = len(list(graph_of(case.model, case.dtype).of_kind("parameter")))
+    graph = graph_of(case.model, case.dtype)
+    count, buffers = (len(list(graph.of_kind(kind))) for kind in ("parameter", "buffer"))
     outcomes = run_ranks(verified, case.world_size, case)
     assert all(outcome == outcomes[0] for outcome in outcomes)
     assert outcomes[0].ok, outcomes[0]
     kinds = [difference.kind for difference in outcomes[0].differences]
-    assert kinds == ["loss", *["gradient"] * count, "norm", *["sgd"] * count, *["adam"] * count]
+    weights = ["gradient"] * count
+    steps = [*["sgd"] * count, *["adam"] * count]
+    assert kinds == ["loss", *weights, "norm", *["buffer"] * buffers, *steps]
 
 
 def _edited(pattern: str, replacement: str) -> AbstractContextManager:
