@@ -55,6 +55,15 @@ def power(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.positive(*shape), draw.floats(*draw.broadcast(shape)))
 
 
+def unary_small_positive(draw: Draw, target: str) -> Example:
+    return draw.call(target, draw.positive(*draw.shape()) / 2)
+
+
+def positives(draw: Draw, target: str) -> Example:
+    shape = draw.shape()
+    return draw.call(target, draw.positive(*shape), draw.positive(*draw.broadcast(shape)))
+
+
 def unary_bools(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.bools(*draw.shape()))
 
@@ -149,14 +158,16 @@ CALLS = {
         square.default tanh.default zeros_like.default
         atan.default asinh.default celu.default cosh.default erfc.default exp2.default
         frac.default hardshrink.default isfinite.default nan_to_num.default selu.default
-        sgn.default sinh.default softshrink.default trunc.default""",
+        sgn.default sinh.default softshrink.default trunc.default
+        absolute.default angle.default deg2rad.default fix.default i0.default positive.default
+        rad2deg.default rrelu.default signbit.default sinc.default""",
     ),
     **_all(
         unary_positive,
         """log.default log10.default log1p.default log2.default reciprocal.default rsqrt.default
-        sqrt.default tan.default""",
+        sqrt.default tan.default digamma.default lgamma.default""",
     ),
-    **_all(unary_small, "acos.default asin.default"),
+    **_all(unary_small, "acos.default asin.default erfinv.default"),
     **_all(ternary, "addcmul.default addcdiv.default lerp.Tensor"),
     "aten.lerp.Scalar": lerp,
     "aten.threshold.default": threshold,
@@ -166,7 +177,8 @@ CALLS = {
         binary,
         """eq.Tensor ge.Tensor gt.Tensor le.Tensor lt.Tensor max.other maximum.default
         min.other minimum.default ne.Tensor rsub.Tensor atan2.default copysign.Tensor fmod.Tensor
-        hypot.default logaddexp.default remainder.Tensor""",
+        hypot.default logaddexp.default remainder.Tensor fmax.default fmin.default
+        ldexp.Tensor isclose.default""",
     ),
     **_all(
         binary_bools,
@@ -184,6 +196,11 @@ CALLS = {
     "aten.dropout.default": dropout,
     "aten.floor_divide.default": floor_divide,
     "aten.full_like.default": full_like,
+    "aten.clip.default": clamp,
+    "aten.float_power.Tensor_Scalar": scalar_on_positive,
+    **_all(floor_divide, "heaviside.default"),
+    "aten.logit.default": unary_small_positive,
+    "aten.xlogy.Tensor": positives,
     "aten.pow.Scalar": power_of_scalar,
     "aten.pow.Tensor_Scalar": scalar_on_positive,
     "aten.pow.Tensor_Tensor": power,

@@ -15,6 +15,7 @@ from tests.rules import (
     expert_calls,
     image_calls,
     lookup_calls,
+    sample_calls,
     sum_calls,
 )
 from tests.rules.draw import Draw
@@ -27,6 +28,7 @@ CALLS = {
     **expert_calls.CALLS,
     **image_calls.CALLS,
     **lookup_calls.CALLS,
+    **sample_calls.CALLS,
     **sum_calls.CALLS,
 }
 DEMANDING = set(CALLS) - set(elementwise_calls.CALLS)

@@ -68,6 +68,29 @@ def _bmm(call: Call) -> Equation:
     return equation("b m k, b k n -> b m n", call.shapes, call.output_shapes)
 
 
+def _bilinear(call: Call) -> Equation:
+    additive = (3,) if len(call.inputs) == 4 else ()
+    text = f"... i, ... j, n i j{', n' if additive else ''} -> ... n"
+    return equation(text, call.shapes, call.output_shapes, additive=additive)
+
+
+def _mv(call: Call) -> Equation:
+    return equation("m k, k -> m", call.shapes, call.output_shapes)
+
+
+def _addmv(call: Call) -> Equation:
+    return equation("m, m k, k -> m", call.shapes, call.output_shapes, additive=(0,))
+
+
+def _outer(call: Call) -> Equation:
+    return equation("m, n -> m n", call.shapes, call.output_shapes)
+
+
+def _cdist(call: Call) -> Equation:
+    """Distances are no sums of those along single dims of the points."""
+    return equation("... m k, ... n k -> ... m n", call.shapes, call.output_shapes, whole="k")
+
+
 RULES = {
     "aten.linear.default": _linear,
     "aten.addmm.default": _addmm,
@@ -76,4 +99,9 @@ RULES = {
     "aten.einsum.default": _einsum,
     "aten.mm.default": _mm,
     "aten.bmm.default": _bmm,
+    "aten.bilinear.default": _bilinear,
+    "aten.mv.default": _mv,
+    "aten.addmv.default": _addmv,
+    "aten.outer.default": _outer,
+    "aten.cdist.default": _cdist,
 }

@@ -7,6 +7,7 @@ whole holds its chunk of each piece. Unequal pieces, and parts cut from a dim, k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoplan.sharding.equation import Dims, Equation, Letters, Shape
 from autoplan.sharding.rules.base import Call, letters, names, sizes
@@ -133,6 +134,12 @@ def _slice(call: Call) -> Equation:
     return _resized(call, linear=True)
 
 
+def _glu(call: Call) -> Equation:
+    """Halves of a dim are multiplied, so it stays whole."""
+    made = _resized(call, linear=False)
+    return replace(made, whole=made.whole | {f"d{call.dim(1, default=-1)}"})
+
+
 def _pad(call: Call) -> Equation:
     """Padding that keeps the size of a dim (one more here, one less there) is not a loop."""
     source = call.shapes[0]
@@ -159,6 +166,7 @@ RULES = {
     "aten.select.int": _unbind,
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _slice,
+    "aten.glu.default": _glu,
     "aten.pad.default": _pad,
     "aten.constant_pad_nd.default": _pad,
 }

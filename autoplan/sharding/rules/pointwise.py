@@ -70,6 +70,17 @@ def _type_as(call: Call) -> Equation:
     )
 
 
+def _prelu(call: Call) -> Equation:
+    """A slope for each channel, dim 1, or one for all."""
+    shape, slopes = call.shapes
+    dims = letters(shape)
+    return Equation(
+        inputs=(dims, (dims[1],) if slopes != (1,) else ((),)),
+        outputs=(dims,),
+        sizes=sizes(shape),
+    )
+
+
 _NONLINEAR = """
     __and__.Tensor __or__.Tensor abs.default acos.default add.Scalar addcdiv.default
     addcmul.default asin.default asinh.default atan.default atan2.default bitwise_and.Tensor
@@ -91,14 +102,21 @@ _NONLINEAR = """
     softplus.default softshrink.default sqrt.default square.default sub.Scalar tan.default
     tanh.default threshold.default trunc.default where.ScalarOther where.ScalarSelf where.self
     zeros_like.default
+    absolute.default angle.default clip.default deg2rad.default digamma.default erfinv.default
+    fix.default float_power.Tensor_Scalar fmax.default fmin.default heaviside.default i0.default
+    isclose.default ldexp.Tensor lgamma.default logit.default rad2deg.default rrelu.default
+    signbit.default sinc.default xlogy.Tensor
 """
-_LINEAR = "alias.default clone.default contiguous.default detach.default neg.default"
+_LINEAR = (
+    "alias.default clone.default contiguous.default detach.default neg.default positive.default"
+)
 _CASTS = "to.dtype to.dtype_layout to.device _to_copy.default"
 
 RULES = {
     **{f"aten.{name}": pointwise() for name in _NONLINEAR.split()},
     **{f"aten.{name}": pointwise(_first) for name in _LINEAR.split()},
     **{f"aten.{name}": pointwise(_cast) for name in _CASTS.split()},
+    "aten.prelu.default": _prelu,
     "aten.type_as.default": _type_as,
     "aten.add.Tensor": pointwise(_sum),
     "aten.sub.Tensor": pointwise(_sum),

@@ -19,6 +19,7 @@ from autoplan.sharding.rules import (
     pointwise,
     recurrent,
     reduction,
+    samples,
     view,
     writing,
 )
@@ -41,6 +42,7 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
         **pointwise.RULES,
         **recurrent.RULES,
         **reduction.RULES,
+        **samples.RULES,
         **view.RULES,
         **writing.RULES,
     }

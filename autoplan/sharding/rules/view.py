@@ -50,6 +50,20 @@ def _transpose(call: Call) -> Equation:
     return _reorder(call, order)
 
 
+def _swapaxes(call: Call) -> Equation:
+    order = list(range(len(call.shapes[0])))
+    first, second = call.dim(1, "axis0"), call.dim(2, "axis1")
+    order[first], order[second] = order[second], order[first]
+    return _reorder(call, order)
+
+
+def _movedim(call: Call) -> Equation:
+    order = list(range(len(call.shapes[0])))
+    source, destination = call.dim(1, "source"), call.dim(2, "destination")
+    order.insert(destination, order.pop(source))
+    return _reorder(call, order)
+
+
 def _reverse(call: Call) -> Equation:
     return _reorder(call, list(reversed(range(len(call.shapes[0])))))
 
@@ -158,6 +172,8 @@ RULES = {
     "aten.squeeze.dims": _squeeze,
     "aten.permute.default": _permute,
     "aten.transpose.int": _transpose,
+    "aten.swapaxes.default": _swapaxes,
+    "aten.movedim.int": _movedim,
     "aten.t.default": _reverse,
     "aten.numpy_T.default": _reverse,
     "aten.mT.default": _matrix_transpose,
