@@ -7,18 +7,15 @@ three steps with one device, and gradients, to the bit, with the plan in which n
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 
-from autoplan.plan import Plan, RegionPlan
+from autoplan.plan import Plan
 from autoplan.runtime.parallelize import parallelize
-from autoplan.sharding.assignment import relative_name
-from autoplan.trace.graph import OpGraph
-from autoplan.trace.needed import needed_of_block
 from cost_models.schedules import ScheduleName
 from tests.distributed.cases import (
     Case,
@@ -31,6 +28,7 @@ from tests.distributed.cases import (
 from tests.distributed.harness import run_ranks
 from tests.distributed.parity import full
 from tests.distributed.pipelines import Cell, compare, pipeline_plan
+from tests.parity.again import regions_again
 
 FOUR = (0, 1, 2, 3)
 F64, BF16 = torch.float64, torch.bfloat16
@@ -46,27 +44,7 @@ def planned(way: Case | Cell, seed: int | None) -> Plan:
         plan = greedy_plan(graph, way, precision)
     if seed is None:
         return plan
-    return replace(plan, regions=tuple(_again(graph, plan.regions, random.Random(seed))))
-
-
-def _again(
-    graph: OpGraph, regions: Sequence[RegionPlan], draw: random.Random
-) -> Iterator[RegionPlan]:
-    for region in regions:
-        if not region.kind:
-            yield region
-            continue
-        block = graph.kinds[region.kind][0]
-        names = [relative_name(region.kind, n) for n in sorted(needed_of_block(graph, block))]
-        for path in region.blocks:
-            yield replace(
-                region,
-                blocks=(path,),
-                recomputed_operators=tuple(n for n in names if draw.random() < 0.6),
-                reconverted_inputs=tuple(
-                    number for number in range(len(region.inputs)) if draw.random() < 0.5
-                ),
-            )
+    return replace(plan, regions=regions_again(graph, plan.regions, random.Random(seed)))
 
 
 def run_ways(rank: int, ways: Sequence[Case | Cell]) -> None:

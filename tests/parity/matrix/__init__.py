@@ -1,0 +1,1 @@
+"""Families of models by ways to train them in parallel; every cell is compared with one device."""
