@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from autoplan.capabilities import BUCKET_BYTES
 from autoplan.runtime.layout import ParameterLayout
@@ -74,26 +75,59 @@ class GradientSum:
 
 
 def _sum(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> None:
-    """Sums gradients over the ranks of a group, bucket by bucket."""
-    for bucket in _buckets(local(p.grad) for p in parameters if p.grad is not None):
-        if len(bucket) == 1 and bucket[0].is_contiguous():
-            dist.all_reduce(bucket[0], group=group)
-            continue
-        flat = torch.cat([term.reshape(-1) for term in bucket])
-        dist.all_reduce(flat, group=group)
-        for term, summed in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
-            term.copy_(summed.view(term.shape))
+    """Sums gradients over the ranks of a group, bucket by bucket.
+
+    The gradients of a bucket become views of it, so that nothing is copied back, and a bucket is
+    filled while those before it are under way.
+    """
+    works = []
+    for bucket in _buckets(p for p in parameters if p.grad is not None):
+        terms = [_term(parameter) for parameter in bucket]
+        if len(terms) == 1 and terms[0].is_contiguous():
+            flat = terms[0]
+        else:
+            flat = torch.cat([term.reshape(-1) for term in terms])
+            views = flat.split([term.numel() for term in terms])
+            for parameter, term, view in zip(bucket, terms, views, strict=True):
+                _replace_gradient(parameter, view.view(term.shape))
+        works.append(dist.all_reduce(flat, group=group, async_op=True))
+    for work in works:
+        assert work is not None
+        work.wait()
 
 
-def _buckets(terms: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    bucket: list[Tensor] = []
-    nbytes = 0
-    for term in terms:
-        if bucket and (nbytes + term.nbytes > BUCKET_BYTES or bucket[0].dtype != term.dtype):
+def _term(parameter: nn.Parameter) -> Tensor:
+    """This rank's piece of a gradient."""
+    assert parameter.grad is not None
+    return local(parameter.grad)
+
+
+def _replace_gradient(parameter: nn.Parameter, piece: Tensor) -> None:
+    """Gives a parameter other memory for this rank's piece of its gradient."""
+    grad = parameter.grad
+    if isinstance(grad, DTensor):
+        piece = DTensor.from_local(
+            piece,
+            grad.device_mesh,
+            grad.placements,
+            run_check=False,
+            shape=grad.shape,
+            stride=grad.stride(),
+        )
+    parameter.grad = piece
+
+
+def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Runs of parameters whose gradients are summed together."""
+    bucket: list[nn.Parameter] = []
+    nbytes, dtype = 0, None
+    for parameter in parameters:
+        term = _term(parameter)
+        if bucket and (nbytes + term.nbytes > BUCKET_BYTES or dtype != term.dtype):
             yield bucket
             bucket, nbytes = [], 0
-        bucket.append(term)
-        nbytes += term.nbytes
+        bucket.append(parameter)
+        nbytes, dtype = nbytes + term.nbytes, term.dtype
     if bucket:
         yield bucket
 
