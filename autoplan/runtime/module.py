@@ -30,6 +30,7 @@ from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
+from autoplan.trace.guards import autocast_around
 from autoplan.verdict import Verification
 
 
@@ -113,6 +114,7 @@ class ParallelModule(nn.Module):
         Raises:
             PlanError: when inputs are missing or of another size, or the scaler is.
         """
+        _check_no_autocast()
         microbatches = self._reader.microbatches(self._reader.read(batch))
         if scaler is None or not scaler.is_enabled():
             self._check_unscaled()
@@ -132,6 +134,7 @@ class ParallelModule(nn.Module):
         Raises:
             PlanError: with gradients, when the plan has several microbatches or a pipeline.
         """
+        _check_no_autocast()
         microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)
@@ -290,3 +293,12 @@ class ParallelModule(nn.Module):
 
     def _other_names(self, name: str) -> Sequence[str]:
         return next((group[1:] for group in self._traced.tied if group[0] == name), ())
+
+
+def _check_no_autocast() -> None:
+    kind = autocast_around()
+    if kind is not None:
+        raise PlanError(
+            f"torch.autocast({kind!r}) is on around the step, whose precision is the plan's: leave "
+            "it, and plan with precision='bf16' or 'fp16'"
+        )

@@ -24,7 +24,12 @@ from autoplan.trace.collection import collection_paused
 from autoplan.trace.convert import Converter
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
-from autoplan.trace.guards import assigned_numbers, refuse_counting, refuse_parameter_hooks
+from autoplan.trace.guards import (
+    assigned_numbers,
+    refuse_autocast_around,
+    refuse_counting,
+    refuse_parameter_hooks,
+)
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
@@ -80,6 +85,7 @@ def capture(
     Raises:
         UnsupportedModelError: whatever cannot be traced faithfully, in one line.
     """
+    refuse_autocast_around(refuse)
     refuse_parameter_hooks(model, refuse)
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims

@@ -18,6 +18,19 @@ from autoplan.trace.torch_private import GENERATED_AUTOGRAD
 _DEFINE = "define it with torch.library.custom_op and register_autograd"
 
 
+def autocast_around() -> str | None:
+    """The type of device for which ``torch.autocast`` is on; None where it is for none."""
+    return next((kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)), None)
+
+
+def refuse_autocast_around(refuse: Refuse = refuse_at_once) -> None:
+    """Refuses to trace under ``torch.autocast``, whose casts the graph would not hold."""
+    kind = autocast_around()
+    if kind is not None:
+        what = f"torch.autocast({kind!r}) is on while the model is traced, which is not supported"
+        refuse(refused_here(what, "leave it, and give precision='bf16' or 'fp16'"))
+
+
 @contextmanager
 def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost.
