@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed.stamp
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
-.PHONY: help install demo validate test test-all lint format clean
+.PHONY: help install demo validate test test-all device-check lint format clean
 
 help:
 	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
 	@echo "make validate  predictions against published training runs, also with sets left out"
 	@echo "make test      the tests (under 15 minutes on two cores)"
 	@echo "make test-all  also the full parity matrices"
+	@echo "make device-check  training on this machine's GPU by plans of one rank (skips without one)"
 	@echo "make lint      ruff, pyright, import-linter"
 
 install: $(INSTALLED)
@@ -38,6 +39,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(PYTEST) -m "not device"
+
+device-check: $(INSTALLED)
+	$(BIN)/pytest -q -m device tests/device
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
