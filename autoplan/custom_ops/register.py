@@ -54,10 +54,23 @@ def register_rule(
             equation that does not hold, with the placement that gives another result.
     """
     target = _target(operator)
+    rule = WrittenRule(text=equation, whole=whole)
+    if registered(target) != rule:
+        check_rule(operator, equation, whole=whole, example=example)
+        keep(target, rule)
+
+
+def check_rule(
+    operator: str, equation: str, *, whole: str = "", example: Sequence[Any] | None = None
+) -> None:
+    """Tries a rule without keeping it; as ``register_rule``.
+
+    Raises:
+        UnsupportedModelError: likewise.
+    """
+    target = _target(operator)
     _check_text(operator, equation, whole)
     rule = WrittenRule(text=equation, whole=whole)
-    if registered(target) == rule:
-        return
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         for args in _trials(operator, target, equation, example):
@@ -66,7 +79,6 @@ def register_rule(
             found = fault(rule(call), truth)
             if found is not None:
                 raise UnsupportedModelError(_refusal(operator, equation, found))
-    keep(target, rule)
 
 
 def _target(operator: str) -> str:

@@ -47,12 +47,14 @@ def survey(case: ModelUnderPlan, batch_dims: Mapping[str, int | None] | None) ->
     try:
         return Survey(graph=trace(), refusals=())
     except UnsupportedModelError as error:
-        noted.append(_parts(error))
+        first = _parts(error)
     with suppress(Exception), Answers(noted.append):
         try:
             graph = trace(refuse=noted.append)
         except UnsupportedModelError as error:
             noted.append(_parts(error))
+    if not first.where or all(other.where != first.where for other in noted):
+        noted.insert(0, first)
     return Survey(graph=graph, refusals=tuple(_distinct(noted)))
 
 

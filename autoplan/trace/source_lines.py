@@ -45,15 +45,18 @@ def lines_recorded(program: nn.Module) -> Iterator[None]:
 
 
 def _stack_of_forwards() -> str:
-    """The frames of modules' forwards outside torch and autoplan as the text of a stack trace."""
+    """The frames outside torch and autoplan, from the outermost forward of a module inwards, as
+    the text of a stack trace."""
     lines: list[str] = []
+    inside = 0
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if code.co_name == "forward" and not code.co_filename.startswith((_TORCH, _AUTOPLAN)):
+        if not code.co_filename.startswith((_TORCH, _AUTOPLAN)):
             lines.append(f'File "{code.co_filename}", line {frame.f_lineno}')
+            inside = len(lines) if code.co_name == "forward" else inside
         frame = frame.f_back
-    return "\n".join(reversed(lines))
+    return "\n".join(reversed(lines[:inside]))
 
 
 def line_of_stack(stack_trace: str) -> str:
