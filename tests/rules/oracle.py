@@ -62,7 +62,7 @@ def check_all_strategies(example: Example, ranks: int) -> tuple[str, ...]:
     """Compares every strategy on ``ranks`` ranks with the whole operator; returns the labels."""
     tensors = tensors_of(example)
     graph = graph_of(example, tensors)
-    truth = _run_whole(example, tensors, graph.nodes[-1])
+    truth = run_whole(example, tensors, graph.nodes[-1])
     offered = GraphRules(graph).strategies(truth.node, MeshAxis("tp", ranks))
     for strategy in offered:
         try:
@@ -124,7 +124,8 @@ def _call(target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return list(result) if isinstance(result, tuple) else result
 
 
-def _run_whole(example: Example, tensors: Sequence[Tensor], node: OpNode) -> Truth:
+def run_whole(example: Example, tensors: Sequence[Tensor], node: OpNode) -> Truth:
+    """The call on one device, forward and backward from random gradients."""
     leaves = [_leaf(tensor, tensor) for tensor in tensors]
     results = list(_leaves(substituted(example.target, example.args, example.kwargs, leaves)))
     given = tuple(torch.randn_like(out) if out.requires_grad else None for out in results)

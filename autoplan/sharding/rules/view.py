@@ -114,7 +114,8 @@ def _repeat(call: Call) -> Equation:
     result = call.outputs[0].shape
     source = (1,) * (len(result) - len(call.shapes[0])) + call.shapes[0]
     counts = {
-        f"r{dim}": out // size for dim, (out, size) in enumerate(zip(result, source, strict=True))
+        f"r{dim}": out // max(size, 1)
+        for dim, (out, size) in enumerate(zip(result, source, strict=True))
     }
     dims: Dims = tuple(
         (*(() if counts[f"r{dim}"] == 1 else (f"r{dim}",)), *letter)
