@@ -38,5 +38,6 @@ class LiveBytes(TorchDispatchMode):
     def _follow(self, tensor: Tensor) -> None:
         with torch.no_grad():
             local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if local.device.type != "meta":
-            self._storages.add(local.untyped_storage())
+        storage = local.untyped_storage()
+        if storage.device.type != "meta":  # those of tensors that tracing fakes are
+            self._storages.add(storage)

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     loss_parallel,
     parallelize_module,
@@ -144,18 +145,14 @@ def _split(model: GPT | Stage, recipe: Recipe, mesh: DeviceMesh) -> None:
 
 
 def _split_layers(model: GPT | Stage, tp: DeviceMesh) -> None:
+    styles: dict[str, ParallelStyle] = {
+        "attention.o": RowwiseParallel(),
+        "up": ColwiseParallel(),
+        "down": RowwiseParallel(),
+    }
+    styles |= {f"attention.{name}": ColwiseParallel() for name in "qkv"}
     for layer in model.layers:
-        attention = {f"attention.{name}": ColwiseParallel() for name in "qkv"}
-        parallelize_module(
-            layer,
-            tp,
-            attention
-            | {
-                "attention.o": RowwiseParallel(),
-                "up": ColwiseParallel(),
-                "down": RowwiseParallel(),
-            },
-        )
+        parallelize_module(layer, tp, styles)
     if hasattr(model, "tokens"):
         parallelize_module(model.tokens, tp, RowwiseParallel(input_layouts=Replicate()))
     if hasattr(model, "head"):
@@ -171,4 +168,4 @@ def _averaged(loss: Tensor, mesh: DeviceMesh, recipe: Recipe) -> Tensor:
 
 
 def _local(loss: Tensor) -> Tensor:
-    return loss.full_tensor() if hasattr(loss, "full_tensor") else loss
+    return loss.full_tensor() if isinstance(loss, DTensor) else loss
