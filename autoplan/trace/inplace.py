@@ -24,10 +24,22 @@ _OUT_OF_PLACE: Mapping[Any, Any] = {
     _aten.sub_.Tensor: _aten.sub.Tensor,
     _aten.mul_.Tensor: _aten.mul.Tensor,
     _aten.div_.Tensor: _aten.div.Tensor,
-    _aten.relu_.default: _aten.relu.default,
-    _aten.silu_.default: _aten.silu.default,
+    _aten.pow_.Scalar: _aten.pow.Tensor_Scalar,
+    _aten.zero_.default: _aten.zeros_like.default,
+    _aten.fill_.Scalar: _aten.full_like.default,
     _aten.scatter_.value: _aten.scatter.value,
-}
+    _aten.scatter_.src: _aten.scatter.src,
+    _aten.masked_fill_.Scalar: _aten.masked_fill.Scalar,
+    _aten.masked_fill_.Tensor: _aten.masked_fill.Tensor,
+    **{
+        getattr(_aten, f"{name}_").default: getattr(_aten, name).default
+        for name in (
+            "abs", "addcmul", "clamp", "clamp_max", "clamp_min", "elu", "exp", "gelu",
+            "hardsigmoid", "hardswish", "hardtanh", "index_add", "leaky_relu", "mish", "neg",
+            "relu", "relu6", "scatter_add", "selu", "sigmoid", "silu", "sqrt", "tanh",
+        )
+    },
+}  # fmt: skip
 
 
 def write_out_of_place(graph: fx.Graph) -> None:

@@ -61,8 +61,14 @@ def _activation(model, y, x):
     return nn.functional.relu(nn.functional.silu(y + x, inplace=True) * y, inplace=True)
 
 
+def _bounds_and_masks(model, y, x):
+    z = (y * 2.0).clamp_(-1.0, 1.0).masked_fill_(x > 1.0, 0.25)
+    return z.tanh_() * 2.0 + (y * 3.0).zero_() + torch.zeros_like(y).fill_(0.5) * y
+
+
 @pytest.mark.parametrize(
-    "change", [_sum, _twice, _read_before, _view_after, _of_a_view, _activation]
+    "change",
+    [_sum, _twice, _read_before, _view_after, _of_a_view, _activation, _bounds_and_masks],
 )
 def test_sums_and_products_in_place_train_alike(change):
     torch.manual_seed(0)
