@@ -112,6 +112,7 @@ class Bounds:
         """Frees what was tried, when no bound is asked any more."""
         self._tried.clear()
         self._latest.clear()
+        del self._tables, self._fits
 
     def _best_price(self, rank: int, cuts: Sequence[int]) -> float:
         of = rank, cuts[rank], cuts[rank + 1]

@@ -94,6 +94,7 @@ class JointSearch:
             is_done = self._advance(offer, best_s * (1 - TOLERANCE))
             if self._step_s(offer) < best_s:
                 best, best_s = offer, self._step_s(offer)
+                self._drop_beaten(offer)
             bound_s = self.bounds.of(offer)
             if is_done:
                 proven_s = min(proven_s, bound_s)
@@ -140,6 +141,13 @@ class JointSearch:
             if self._deadline.is_over or self._advance(offer, known_s):
                 break
         return self._plans[offer] if self._step_s(offer) < known_s else None
+
+    def _drop_beaten(self, best: Offer) -> None:
+        """Frees searches that are under way, of which no plan is faster than the best."""
+        for offer, search in list(self._searches.items()):
+            is_beaten = self.bounds.of(offer) >= self._step_s(best)
+            if is_beaten and not search.is_done and offer != best:
+                del self._searches[offer]
 
     def _step_s(self, offer: Offer) -> float:
         """The fastest plan of a configuration that is known."""

@@ -131,6 +131,7 @@ class ConfigSearch:
         self._is_done = self._cuts is None or not self._continues(self._cuts)
         if self._is_done:
             self._bounds.forget()
+            self._fillers.clear()
             self._along = None
 
     def _continues(self, cuts: tuple[int, ...]) -> bool:

@@ -220,12 +220,14 @@ class RegionMenu:
     def _valuing(self, mode: int, prices: int) -> Program:
         """What finds least values in one mode; columns are those of ``program`` alone, so that they
         do not depend on how much was asked."""
+        if mode in self._small:
+            return self._small[mode]
         program = self.program(mode)
         if not self.tables.is_worked_hard(mode, prices * program.entries):
             return program
-        if mode not in self._small:
-            terms = self.tables.small(mode).restricted(self._taken[mode])
-            self._small[mode] = Program(terms, self.tables.ways[mode].region.key)
+        terms = self.tables.small(mode).restricted(self._taken[mode])
+        self._small[mode] = Program(terms, self.tables.ways[mode].region.key)
+        del self._programs[mode]
         return self._small[mode]
 
     def _least(self, prices: Prices) -> Least:

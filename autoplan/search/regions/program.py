@@ -1,7 +1,8 @@
 """The cheapest assignment of a region's decisions at some prices, again and again.
 
 Amounts of all combinations are one matrix, so that a product turns any number of prices into the
-costs of all tables; the steps that eliminate decisions are settled once (``steps``).
+costs of all tables; amounts that are nowhere are left out. The steps that eliminate decisions are
+settled once (``steps``).
 """
 
 from __future__ import annotations
@@ -48,11 +49,18 @@ class Program:
         for turn, number in enumerate(elimination.order):
             self._place[number] = turn
         axes = [self._axes(scope) for scope in tables]
-        self._matrix, self._blocked = self._flattened(tables, axes)
+        matrix, blocked = self._flattened(tables, axes)
+        self._layers = np.flatnonzero(matrix.any(axis=1))
+        self._matrix = matrix[self._layers]
+        self._priced = self._layers[self._layers < PRICED]
+        self._impossible = np.flatnonzero(np.isinf(blocked))
         self._offsets = self._starts(axes)
         self._strides = self._index_strides(axes)
         self._steps = steps_of(self._sizes, axes, self._place)
-        self._single = Workspace(self._steps, 1)
+
+    @cached_property
+    def _single(self) -> Workspace:
+        return Workspace(self._steps, 1)
 
     @property
     def largest_table(self) -> int:
@@ -91,15 +99,16 @@ class Program:
         return values
 
     def _run(self, space: Workspace, prices: Amounts) -> npt.NDArray[np.float64]:
-        np.dot(self._matrix[:PRICED].T, prices.T, out=space.costs)
-        space.costs += self._blocked[:, None]
+        np.dot(self._matrix[: len(self._priced)].T, prices[:, self._priced].T, out=space.costs)
+        space.costs[self._impossible] = math.inf
         return space.run() + prices @ self._fixed[:PRICED] + self._barred
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
         at = self._offsets + self._strides @ np.array(choices, dtype=np.intp)
-        total = self._fixed + self._matrix[:, at].sum(1) + self._barred
-        return total + math.inf if np.isinf(self._blocked[at]).any() else total
+        total = self._fixed + self._barred
+        total[self._layers] += self._matrix[:, at].sum(1)
+        return total + math.inf if np.isin(at, self._impossible).any() else total
 
     def _axes(self, scope: Iterable[int]) -> _Axes:
         return tuple(sorted(scope, key=self._place.__getitem__))
