@@ -80,8 +80,7 @@ def plan(
             ``{"model.layers.*.mlp.*.weight": "Shard(0)"}``, or ``"Replicate()"``.
         memory_limit: what may be used of each device: ``"70GiB"``, bytes, or a fraction up to 1.
         memory_margin: the fraction of it that is left free: ``"5%"`` or 0.05.
-        planned_only: search pipelines too, and what cannot run yet; without it, pipelines are
-            searched where a pin asks for one.
+        planned_only: search also what cannot run yet.
         time_limit_s: end after about so many seconds, tracing included, with the fastest plan found
             so far and its gap; the plan says so. Without it, the same call gives the same plan.
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.

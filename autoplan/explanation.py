@@ -163,26 +163,19 @@ def variant_of(plan: Plan) -> Variant:
 def pins_of(other: Alternative, job: Job) -> dict[str, int | str]:
     """The pins under which an alternative to the job's plan is the answer, if it fits.
 
-    What is recomputed is pinned where pins can say it: no block, each, or, without a pipeline, how
-    many.
+    What is recomputed is pinned where pins can say it: no block, or each.
     """
     found: dict[str, int | str] = {
         "dp": other.mesh.dp,
         "tp": other.mesh.tp,
         "zero": other.zero,
         "microbatch": job.global_batch // (other.mesh.dp * other.num_microbatches),
+        "pp": other.mesh.pp,
+        "schedule": other.schedule,
+        "stages_per_rank": other.stages_per_rank,
+        "replicas": other.replicas,
+        "outermost": other.mesh.outermost,
     }
-    words = other.recompute.split()
-    if words in (["none"], ["full"]):
+    if other.recompute in ("none", "full"):
         found["recompute"] = other.recompute
-    elif words[0].isdecimal() and words[-1] == "blocks" and not job.searches_pipelines:
-        found["recompute"] = int(words[0])
-    if job.searches_pipelines:
-        found |= {
-            "pp": other.mesh.pp,
-            "schedule": other.schedule,
-            "stages_per_rank": other.stages_per_rank,
-            "replicas": other.replicas,
-            "outermost": other.mesh.outermost,
-        }
     return found

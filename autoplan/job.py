@@ -28,9 +28,8 @@ class ModelSource:
 class Pins:
     """Decisions that the user has taken; None leaves the choice to the planner.
 
-    A number for ``recompute`` is that of the blocks that run their forward again. ``schedule`` and
-    ``stages_per_rank`` are of the pipeline, ``replicas`` of hybrid sharding, ``outermost`` of the
-    mesh (``autoplan.plan``).
+    ``schedule`` and ``stages_per_rank`` are of the pipeline, ``replicas`` of hybrid sharding,
+    ``outermost`` of the mesh (``autoplan.plan``).
     """
 
     pp: int | None = None
@@ -40,7 +39,7 @@ class Pins:
     tp: int | None = None
     zero: int | None = None
     microbatch: int | None = None
-    recompute: Literal["none", "full"] | int | None = None
+    recompute: Literal["none", "full"] | None = None
     schedule: str | None = None
     stages_per_rank: int | None = None
     replicas: int | None = None
@@ -78,17 +77,3 @@ class Job:
     @property
     def world_size(self) -> int:
         return self.nodes * self.gpus_per_node
-
-    @property
-    def searches_pipelines(self) -> bool:
-        """Whether pipelines and replicas are searched: where a pin asks for one, and where all that
-        can be planned is."""
-        pins = self.pins
-        asked = (
-            (pins.pp or 1) > 1
-            or (pins.schedule or "none") != "none"
-            or (pins.stages_per_rank or 1) > 1
-            or (pins.replicas or 1) > 1
-            or pins.outermost == "dp"
-        )
-        return self.planned_only or asked

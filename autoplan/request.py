@@ -22,9 +22,8 @@ from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
 PIN_NAMES = tuple(field.name for field in fields(Pins))
-RECOMPUTE = ("none", "full")
-_RANGES = {"zero": (0, 3), "recompute": (0, 10**6)}
-_NAMES = {"schedule": SCHEDULES, "outermost": ("pp", "dp")}
+_RANGES = {"zero": (0, 3)}
+_NAMES = {"schedule": SCHEDULES, "outermost": ("pp", "dp"), "recompute": ("none", "full")}
 LARGEST_BATCH = 10**8
 """Sizes of tensors at the global batch must fit 64 bits."""
 
@@ -142,17 +141,7 @@ def _pin(name: str, value: int | str) -> int | str:
     if name in _NAMES:
         _check_known(f"pin {name}", value, _NAMES[name])
         return value
-    return _recompute(value) if name == "recompute" else _integer(name, value)
-
-
-def _recompute(value: int | str) -> int | str:
-    if value in RECOMPUTE:
-        return value
-    if str(value).isdecimal():
-        return _integer("recompute", value)
-    raise PlanError(
-        f"pin recompute={value}: choose from {', '.join(RECOMPUTE)}, or give the number of blocks"
-    )
+    return _integer(name, value)
 
 
 def _integer(name: str, value: int | str) -> int:

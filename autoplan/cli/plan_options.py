@@ -37,7 +37,7 @@ Pins = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         help="Fix pp, dp, tp, outermost (pp, dp), schedule, stages_per_rank, zero, replicas, "
-        "microbatch or recompute (none, full, 6) (repeatable).",
+        "microbatch or recompute (none, full) (repeatable).",
     ),
 ]
 Placements = Annotated[
@@ -56,7 +56,7 @@ PlannedOnly = Annotated[
     bool,
     typer.Option(
         "--allow-planned-only",
-        help="Search pipelines too, and what cannot run yet.",
+        help="Search also what cannot run yet.",
     ),
 ]
 TimeLimit = Annotated[

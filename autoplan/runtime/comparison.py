@@ -170,7 +170,7 @@ def _buffers(state: TrainingState, model: nn.Module) -> list[_Check]:
         if name in state.layouts:
             truth = buffer.detach().to(torch.float64, copy=True)
             own = state.buffers.get(name)
-            own = truth if own is None else own.detach().to(torch.float64, copy=True)
+            own = truth if own is None else local(own).detach().to(torch.float64, copy=True)
             found.append(_Check("buffer", name, truth, own))
     return found
 

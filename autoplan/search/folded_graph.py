@@ -3,14 +3,11 @@
 Blocks of one kind share one set of choices, so the search sees the root and one *representative*
 (the first block) of each kind, with multiplicities. Activations enter a block through a *door*, a
 virtual value whose placement is a choice of its own: the conversion from the producer to the door
-happens outside the block, those from the door to its readers inside. Edges between blocks are
-folded by who reads a tensor and counted: in a chain of L layers, L - 1 outputs feed the next door.
+happens outside the block, those from the door to its readers inside.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,31 +16,6 @@ from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
 
 ROOT = ""
 LOSS = "<loss"
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One reading of a tensor: operand number ``operand`` of a call, or -1 for entering a door."""
-
-    reader: str
-    operand: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoldedTensor:
-    """A tensor with the readers that share its conversions.
-
-    Attributes:
-        ref: the tensor, produced by a folded node or a door.
-        region: the block kind inside which the conversions run; ``ROOT`` when outside of blocks.
-        copies: how many such tensors the whole model has.
-        uses: who reads it.
-    """
-
-    ref: Ref
-    region: str
-    copies: int
-    uses: tuple[Use, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,14 +42,12 @@ class FoldedGraph:
         region: block kind of each folded node (parameters and calls), ``ROOT`` outside.
         nodes: the folded nodes in topological order.
         doors: entries of each block kind, in the order of ``Block.inputs``.
-        tensors: all that is read, folded.
     """
 
     graph: OpGraph
     region: dict[str, str]
     nodes: tuple[OpNode, ...]
     doors: dict[str, tuple[Door, ...]]
-    tensors: tuple[FoldedTensor, ...]
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -148,12 +118,7 @@ def fold(graph: OpGraph) -> FoldedGraph:
     )
     region = {node.name: owner[node.name].kind if node.name in owner else ROOT for node in kept}
     doors = {kind: _doors(graph, kind) for kind in graph.kinds}
-    tensors = (
-        *_inside(graph),
-        *_from_doors(graph),
-        *_outside(graph, owner),
-    )
-    return FoldedGraph(graph=graph, region=region, nodes=kept, doors=doors, tensors=tensors)
+    return FoldedGraph(graph=graph, region=region, nodes=kept, doors=doors)
 
 
 def base_of(graph: OpGraph, ref: Ref) -> Ref:
@@ -194,56 +159,3 @@ def _doors(graph: OpGraph, kind: str) -> tuple[Door, ...]:
         )
         for number, ref in enumerate(blocks[0].inputs)
     )
-
-
-def _uses(graph: OpGraph, readers: Iterator[str], ref: Ref) -> Iterator[Use]:
-    for name in readers:
-        for number, operand in enumerate(graph.by_name[name].operands):
-            if operand == ref:
-                yield Use(name, number)
-
-
-def _inside(graph: OpGraph) -> Iterator[FoldedTensor]:
-    """Tensors of a representative, or values of the root, read inside a representative."""
-    for kind, blocks in graph.kinds.items():
-        inputs = set(blocks[0].inputs)
-        members = set(blocks[0].nodes)
-        for ref, readers in graph.readers.items():
-            if ref in inputs:
-                continue
-            uses = tuple(_uses(graph, (name for name in readers if name in members), ref))
-            if uses:
-                yield FoldedTensor(ref=ref, region=kind, copies=len(blocks), uses=uses)
-
-
-def _from_doors(graph: OpGraph) -> Iterator[FoldedTensor]:
-    for kind, blocks in graph.kinds.items():
-        members = set(blocks[0].nodes)
-        for number, ref in enumerate(blocks[0].inputs):
-            readers = (name for name in graph.readers[ref] if name in members)
-            yield FoldedTensor(
-                ref=Ref(door_name(kind, number)),
-                region=kind,
-                copies=len(blocks),
-                uses=tuple(_uses(graph, readers, ref)),
-            )
-
-
-def _outside(graph: OpGraph, owner: dict[str, Block]) -> Iterator[FoldedTensor]:
-    """Tensors read by the root or entering blocks, counted by folded producer and readers."""
-    entering: dict[Ref, list[Use]] = {}
-    for block in graph.blocks:
-        for number, ref in enumerate(block.inputs):
-            use = Use(door_name(block.kind, number), -1)
-            if use not in entering.setdefault(ref, []):
-                entering[ref].append(use)
-    entering.setdefault(graph.output, []).append(Use(LOSS, -1))
-    counted: Counter[tuple[Ref, tuple[Use, ...]]] = Counter()
-    for ref in {**graph.readers, graph.output: ()}:
-        root = (n for n in graph.readers.get(ref, ()) if n not in graph.block_of)
-        uses = (*_uses(graph, root, ref), *entering.get(ref, ()))
-        if uses:
-            name = graph.representative[ref.node] if ref.node in owner else ref.node
-            counted[Ref(name, ref.index), uses] += 1
-    for (ref, uses), copies in counted.items():
-        yield FoldedTensor(ref=ref, region=ROOT, copies=copies, uses=uses)

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autoplan.search.conversion_costs import ConversionCost, ConversionPricer
+from autoplan.search.conversion_costs import ConversionPricer
 from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
 from autoplan.search.kernels import kernels_of
-from autoplan.search.space import Link, Space
+from autoplan.search.space import Space
 from autoplan.sharding.placement import Placement, local_fraction
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, TensorMeta
@@ -45,14 +45,12 @@ class MicrobatchCosts:
 
     Attributes:
         operators: by decision, then by choice.
-        conversions: by link, then by producer placement, then by port.
         converter: prices any conversion of the space.
     """
 
     space: Space
     sizes: FoldedSizes
     operators: tuple[tuple[OpCost, ...], ...]
-    conversions: tuple[tuple[tuple[ConversionCost, ...], ...], ...]
     converter: ConversionPricer
 
 
@@ -72,42 +70,13 @@ def microbatch_costs(
             pricer.operators(name, options)
             for name, options in zip(space.names, space.strategies, strict=True)
         ),
-        conversions=_link_tables(space, sizes, converter),
         converter=converter,
-    )
-
-
-def _link_tables(
-    space: Space, sizes: FoldedSizes, converter: ConversionPricer
-) -> tuple[tuple[tuple[ConversionCost, ...], ...], ...]:
-    known: dict[tuple[int, bool, int], ConversionCost] = {}
-
-    def cost(link: Link, q: int, p: int) -> ConversionCost:
-        meta = sizes.meta(link.tensor.ref)
-        key = meta.nbytes, meta.requires_grad, link.pairs[q][p]
-        if key not in known:
-            known[key] = converter.cost(
-                meta.nbytes, meta.requires_grad, link.placements[q], link.ports[p]
-            )
-        return known[key]
-
-    return tuple(
-        tuple(
-            tuple(cost(link, q, p) for p in range(len(link.ports)))
-            for q in range(len(link.placements))
-        )
-        for link in space.links
     )
 
 
 def tp_ranks_per_node(tp: int, gpus_per_node: int) -> int:
     """Ranks of a ``tp`` group (neighbours) that share a node, in the worst placed group."""
     return math.gcd(tp, gpus_per_node)
-
-
-def dp_ranks_per_node(dp: int, tp: int, gpus_per_node: int) -> int:
-    """Ranks of a ``dp`` group (``tp`` apart) that share a node, in the worst placed group."""
-    return min(dp, gpus_per_node // tp) if gpus_per_node % tp == 0 else 1
 
 
 def distinct_operands(

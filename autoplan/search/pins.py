@@ -90,7 +90,7 @@ def _check_degrees(job: Job) -> None:
     """The product of the degrees is the world size, and divides it where one is left open."""
     pins, world = job.pins, job.world_size
     pinned = {axis: getattr(pins, axis) for axis in _AXES if getattr(pins, axis) is not None}
-    are_all = {*pinned, *(() if job.searches_pipelines else ("pp",))} == {*_AXES}
+    are_all = {*pinned} == {*_AXES}
     product = math.prod(pinned.values())
     if product == world or (not are_all and world % product == 0):
         return

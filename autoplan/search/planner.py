@@ -1,29 +1,38 @@
-"""From a graph, a job and a cluster to a plan with its estimate, its proof and its rivals."""
+"""The plan of a job over pipelines, data and tensor parallelism together, with its proof."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoplan.job import Job
-from autoplan.plan import Alternative, MeshPlan, Plan
-from autoplan.search.best_first import BestFirst, Outcome
-from autoplan.search.candidates import admissible_tp, enumerate_candidates
+from autoplan.plan import Plan
 from autoplan.search.deadline import Deadline
-from autoplan.search.estimate import estimate_of
-from autoplan.search.found import Found
-from autoplan.search.infeasible import explain
-from autoplan.search.pipeline.planner import plan_jointly
+from autoplan.search.degrees import admissible_tp
+from autoplan.search.pins import check_pins
+from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
+from autoplan.search.pipeline.families import Families
+from autoplan.search.pipeline.joint import JointSearch
+from autoplan.search.pipeline.offered import offers
+from autoplan.search.pipeline.plans import plan_of
+from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
+from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
 from autoplan.search.proof import Progress, counted, record_of, tell_comparing
-from autoplan.search.recipes import best_of, standard_recipes
-from autoplan.search.rivals import alternative
-from autoplan.sharding.assignment import regions_of
-from autoplan.sharding.batch import batch_layout
 from autoplan.trace.graph import OpGraph
+from autoplan.trace.stack import stack_of
 from hardware_profiles.spec import ClusterSpec
 
+BUBBLE = " without recomputing where the backward of any stage can be split"
+
 SPACE = (
-    "all dp x tp meshes whose tp splits every heavy operator, ZeRO 0-3, all microbatches that "
-    "divide the batch, the first n blocks of each kind recomputed (kinds in turn), and for each "
-    "operator, parameter and block input one placement on tp, equal in all blocks of a kind"
+    "all pp x dp x tp meshes whose tp splits every heavy operator, pp or dp outermost, ZeRO 0-3 "
+    "over all data-parallel ranks or those of a node, all microbatches that divide the batch; with "
+    "a pipeline at least as many microbatches as ranks, 1F1B, zero bubble{bubble}, and for models "
+    "with one kind of block "
+    f"interleaved 1F1B with up to {MOST_STAGES_PER_RANK} stages a rank, filled evenly; cuts "
+    "between any two blocks or parts of the rest; for each block which operators are recomputed "
+    "and for each of its operators one placement on tp, placed alike where a block ends as where "
+    "it begins"
 )
 
 
@@ -61,98 +70,37 @@ def plan_priced(
 
     Without alternatives, the plan is the same and is found sooner.
     """
-    graph, job = pricing.graph, pricing.job
-    if job.searches_pipelines:
-        return plan_jointly(
-            pricing, progress, with_alternatives=with_alternatives, deadline=deadline
-        )
-    mixing = batch_layout(graph).mixing
-    candidates = enumerate_candidates(
-        graph,
-        job,
-        mixing=mixing,
-        strategies_of=pricing.strategies_of,
-        overrides=pricing.overrides,
-    )
-    told = counted(progress, "candidates")
-    deadline = deadline or Deadline()
-    search = BestFirst(pricing, candidates, job.pins.recompute, told, deadline)
-    degrees = admissible_tp(graph, job, pricing.strategies_of, pricing.overrides)
-    recipes = []
-    for recipe in standard_recipes(degrees, job):
-        found = None if deadline.is_over else best_of(recipe, search, candidates)
-        if found is not None:
-            recipes.append((recipe, found))
-            search.offer(found)
-    outcome = search.run()
-    if outcome.best is None and outcome.is_cut:
+    job = pricing.job
+    check_pins(job)
+    stack = stack_of(pricing.graph)
+    degrees = admissible_tp(pricing.graph, job, pricing.strategies_of, pricing.overrides)
+    offered = offers(pricing, stack, degrees)
+    if not offered:
+        raise no_configuration(pricing, stack, degrees)
+    families = Families(pricing, stack)
+    search = JointSearch(pricing, families, deadline)
+    outcome = search.best_of(offered, progress=counted(progress, "configurations solved"))
+    if outcome.best is None and outcome.is_cut and deadline:
         raise deadline.no_plan()
     if outcome.best is None:
-        raise explain(pricing, mixing)
+        raise does_not_fit(pricing, stack, offered)
     tell_comparing(progress)
-    rivals = [(recipe.name, found) for recipe, found in recipes] if with_alternatives else []
-    if with_alternatives and not outcome.is_cut:
-        others = (search.settle(tp) for tp in degrees if tp != outcome.best.candidate.tp)
-        rivals += [(f"best found, tp={found.candidate.tp}", found) for found in others if found]
-    return _plan(
-        pricing,
-        outcome,
-        outcome.best,
-        tuple(alternative(pricing, name, found, outcome.best) for name, found in rivals),
-        len(candidates),
-        deadline,
+    rivals = Rivals(pricing, families, search, offered, degrees, deadline)
+    best, standard = rivals.best_with_recipes(outcome.best)
+    record = record_of(
+        job,
+        step_s=best.step_s,
+        bound_s=outcome.bound_s,
+        candidates=len(offered),
+        space=_space(job),
+        cut_by=deadline if outcome.is_cut else None,
     )
+    plan = plan_of(pricing, best, record)
+    if not with_alternatives:
+        return plan
+    return replace(plan, alternatives=tuple(rivals.alternatives(best, standard)))
 
 
-def _plan(
-    pricing: Pricing,
-    outcome: Outcome,
-    best: Found,
-    alternatives: tuple[Alternative, ...],
-    candidates: int,
-    deadline: Deadline,
-) -> Plan:
-    graph, candidate = pricing.graph, best.candidate
-    estimate = estimate_of(pricing, best)
-    space = pricing.space(candidate.tp)
-    taken = {
-        name: strategies[choice]
-        for name, strategies, choice in zip(
-            space.names, space.strategies, best.choices, strict=True
-        )
-    }
-    kinds = {node.name: node.kind for node in pricing.folded.nodes}
-    return Plan(
-        job=pricing.job,
-        fingerprint=graph.fingerprint,
-        mesh=MeshPlan(dp=candidate.dp, tp=candidate.tp),
-        zero=candidate.zero,
-        microbatch=candidate.microbatch,
-        num_microbatches=candidate.num_microbatches,
-        schedule="none",
-        regions=regions_of(
-            graph,
-            {name: s.label for name, s in taken.items() if kinds.get(name) == "call"},
-            {name: s.outputs[0] for name, s in taken.items() if kinds.get(name) == "parameter"},
-            {
-                kind: tuple(taken[door.name].outputs[0] for door in doors)
-                for kind, doors in pricing.folded.doors.items()
-            },
-            frozenset(
-                block.path
-                for kind, blocks in graph.kinds.items()
-                for block in blocks[: best.recomputed.get(kind, 0)]
-            ),
-        ),
-        estimate=estimate,
-        search=record_of(
-            pricing.job,
-            step_s=estimate.step_s,
-            bound_s=outcome.bound_s,
-            candidates=candidates,
-            space=SPACE,
-            cut_by=deadline if outcome.is_cut else None,
-        ),
-        alternatives=alternatives,
-        profile_digest=pricing.cluster.digest,
-    )
+def _space(job: Job) -> str:
+    """The space that the bound holds for."""
+    return SPACE.format(bubble="" if job.planned_only else BUBBLE)

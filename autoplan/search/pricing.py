@@ -1,20 +1,14 @@
-"""Prices the candidates of one job, each part once: choices by ``tp``, operators by microbatch."""
+"""Prices what one job is made of, each part once: choices by ``tp``, operators by microbatch."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 from autoplan.job import Job
-from autoplan.search.candidate_costs import CandidateCosts, Recomputed
-from autoplan.search.candidates import Candidate
 from autoplan.search.folded_graph import fold
-from autoplan.search.folding import build_problem, operators_alone
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
-from autoplan.search.problem import PAGE_BYTES, Problem, pages
 from autoplan.search.space import Space, build_space
-from autoplan.search.storages import KeptStorage, kept_storages
-from autoplan.search.weight_costs import Training, weight_costs
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
@@ -31,19 +25,12 @@ class Pricing:
         self.cluster = cluster
         self.folded = fold(graph)
         self.overrides = overrides_of(self.folded, job.placements)
-        self.training = Training(
-            precision=job.precision, optimizer=job.optimizer, gpus_per_node=job.gpus_per_node
-        )
         given_bytes = job.memory_limit_bytes or cluster.device.memory_bytes
         self.limit_bytes = int(given_bytes * (1 - job.memory_margin))
-        self.limit_pages = self.limit_bytes // PAGE_BYTES
         self._rules = GraphRules(graph)
         self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
         self._spaces: dict[int, Space] = {}
-        self._microbatches: dict[
-            tuple[int, int], tuple[MicrobatchCosts, tuple[KeptStorage, ...]]
-        ] = {}
-        self._candidates: dict[Candidate, CandidateCosts] = {}
+        self._microbatches: dict[tuple[int, int], MicrobatchCosts] = {}
 
     def for_job(self, job: Job) -> Pricing:
         """The cost model of another job on the same devices; shares what does not depend on it."""
@@ -68,22 +55,6 @@ class Pricing:
             self._spaces[tp] = build_space(self.folded, tp, self.strategies_of, self.overrides)
         return self._spaces[tp]
 
-    def costs(self, candidate: Candidate) -> CandidateCosts:
-        """Prices of a candidate."""
-        if candidate not in self._candidates:
-            self._candidates[candidate] = self._costs(candidate)
-        return self._candidates[candidate]
-
-    def problem(
-        self, candidate: Candidate, fewest: Recomputed, most: Recomputed | None = None
-    ) -> Problem:
-        """The candidate's decisions when so many blocks are recomputed (``build_problem``)."""
-        return build_problem(self.costs(candidate), fewest, most)
-
-    def operators(self, candidate: Candidate) -> Problem:
-        """A candidate's operators alone (``operators_alone``)."""
-        return operators_alone(self.costs(candidate))
-
     @cached_property
     def buffer_bytes(self) -> int:
         """Buffers and constants, whole on every rank."""
@@ -102,26 +73,11 @@ class Pricing:
     def _inputs(self) -> tuple[TensorMeta, ...]:
         return tuple(meta for node in self.graph.of_kind("input") for meta in node.outputs)
 
-    def microbatch(self, tp: int, size: int) -> tuple[MicrobatchCosts, tuple[KeptStorage, ...]]:
-        """Prices of all choices over ``tp`` ranks for a microbatch, and what choices keep."""
+    def microbatch(self, tp: int, size: int) -> MicrobatchCosts:
+        """Prices of all choices over ``tp`` ranks for a microbatch."""
         key = tp, size
         if key not in self._microbatches:
-            space = self.space(tp)
-            priced = microbatch_costs(space, size, self.cluster, self.job.gpus_per_node)
-            self._microbatches[key] = priced, kept_storages(space, priced.sizes)
+            self._microbatches[key] = microbatch_costs(
+                self.space(tp), size, self.cluster, self.job.gpus_per_node
+            )
         return self._microbatches[key]
-
-    def _costs(self, candidate: Candidate) -> CandidateCosts:
-        space = self.space(candidate.tp)
-        microbatch, storages = self.microbatch(candidate.tp, candidate.microbatch)
-        fixed = self.cluster.device.workspace_bytes + self.buffer_bytes
-        fixed += self.input_bytes(candidate.dp)
-        return CandidateCosts(
-            candidate=candidate,
-            microbatch=microbatch,
-            storages=storages,
-            weights=weight_costs(space, candidate, self.training, self.cluster),
-            fixed_pages=pages(fixed),
-            limit_pages=self.limit_pages,
-            overlap_efficiency=self.cluster.overlap_efficiency,
-        )

@@ -1,4 +1,4 @@
-"""What both searches say of themselves: how far they have come, and what they have proven."""
+"""What a search says of itself: how far they have come, and what they have proven."""
 
 from __future__ import annotations
 

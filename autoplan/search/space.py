@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autoplan.search.folded_graph import LOSS, ROOT, Door, FoldedGraph, FoldedTensor
+from autoplan.search.folded_graph import LOSS, ROOT, Door, FoldedGraph
 from autoplan.search.overrides import NONE_GIVEN, Overrides
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
@@ -23,28 +23,6 @@ _WHOLE_LOSS = Strategy(
 )
 
 StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
-    """A folded tensor in terms of choices.
-
-    Attributes:
-        tensor: what is read.
-        placements: the different placements in which its producer may leave it.
-        classes: for each choice of the producer, its number among ``placements``.
-        ports: the different ports with which it may be read.
-        readers: decision number, and for each of its choices the number among ``ports``.
-        pairs: for each placement and port, a number that equal pairs of the space share.
-    """
-
-    tensor: FoldedTensor
-    producer: int
-    placements: tuple[Placement, ...]
-    classes: tuple[int, ...]
-    ports: tuple[Port, ...]
-    readers: tuple[tuple[int, tuple[int, ...]], ...]
-    pairs: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,36 +43,9 @@ class Space:
         """Block kind of every decision; ``ROOT`` outside blocks, and for doors and the loss."""
         return tuple(self.folded.region.get(name, ROOT) for name in self.names)
 
-    @cached_property
-    def links(self) -> tuple[Link, ...]:
-        pairs: dict[tuple[Placement, Port], int] = {}
-        return tuple(self._link(tensor, pairs) for tensor in self.folded.tensors)
-
     def of(self, name: str) -> tuple[Strategy, ...]:
         """The strategies of one decision."""
         return self.strategies[self.number[name]]
-
-    def _link(self, tensor: FoldedTensor, pairs: dict[tuple[Placement, Port], int]) -> Link:
-        producer = self.number[tensor.ref.node]
-        left = [s.outputs[tensor.ref.index] for s in self.strategies[producer]]
-        wanted = [
-            (self.number[use.reader], [s.inputs[max(use.operand, 0)] for s in self.of(use.reader)])
-            for use in tensor.uses
-        ]
-        placements = tuple(dict.fromkeys(left))
-        ports = tuple(dict.fromkeys(port for _, row in wanted for port in row))
-        return Link(
-            tensor=tensor,
-            producer=producer,
-            placements=placements,
-            classes=tuple(placements.index(placement) for placement in left),
-            ports=ports,
-            readers=tuple((v, tuple(ports.index(port) for port in row)) for v, row in wanted),
-            pairs=tuple(
-                tuple(pairs.setdefault((placement, port), len(pairs)) for port in ports)
-                for placement in placements
-            ),
-        )
 
 
 def build_space(

@@ -22,12 +22,10 @@ from autoplan.explanation import (
     variant_of,
 )
 from autoplan.job import Job
-from autoplan.plan import Estimate, Plan
-from autoplan.search import stored
-from autoplan.search.best_first import TOLERANCE
-from autoplan.search.estimate import estimate_of
-from autoplan.search.pipeline import estimates
-from autoplan.search.pipeline import stored as pipeline_stored
+from autoplan.plan import Plan
+from autoplan.search.pipeline.estimates import estimate_of
+from autoplan.search.pipeline.solve import TOLERANCE
+from autoplan.search.pipeline.stored import found_of
 from autoplan.search.planner import plan_priced
 from autoplan.search.pricing import Pricing
 from autoplan.trace.graph import OpGraph
@@ -56,7 +54,7 @@ def explain_plan(
         PlanError: the plan is not one of this graph.
     """
     pricing = Pricing(graph, plan.job, cluster)
-    base = replace(variant_of(plan), estimate=_priced_anew(pricing, plan))
+    base = replace(variant_of(plan), estimate=estimate_of(pricing, found_of(pricing, plan)))
     tell(0.0, "planning again")
     best = plan_priced(pricing, with_alternatives=why_not is None)
     asked = memory = None
@@ -77,13 +75,6 @@ def explain_plan(
         ),
         why_not=asked,
     )
-
-
-def _priced_anew(pricing: Pricing, plan: Plan) -> Estimate:
-    """What a plan's decisions cost by the costs of today."""
-    if not plan.job.searches_pipelines:
-        return estimate_of(pricing, stored.found_of(pricing, plan))
-    return estimates.estimate_of(pricing, pipeline_stored.found_of(pricing, plan))
 
 
 def _memory(pricing: Pricing, best: Plan, tell: Tell) -> Memory:

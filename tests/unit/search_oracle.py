@@ -7,6 +7,7 @@ from ``cost_models``. Blocks are walked one by one, so that folding and sharing 
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 
 from autoplan.capabilities import ZERO_STAGES
 from autoplan.plan import Plan
@@ -35,9 +36,32 @@ class Oracle:
         self.recomputed = {path for region in plan.regions for path in region.recomputed}
         self.stage = ZERO_STAGES[plan.zero if self.dp > 1 else 0]
 
-    def _again(self, name: str) -> bool:
+    def _is_recomputed(self, name: str) -> bool:
         block = self.graph.block_of.get(name)
         return block is not None and block.path in self.recomputed
+
+    def _again(self, name: str) -> bool:
+        """Whether a call runs twice: in a recomputed block, unless nothing made from it is saved
+        there."""
+        return self._is_recomputed(name) and name in self._saved_from
+
+    @cached_property
+    def _saved_from(self) -> set[str]:
+        """Calls that make what their own block saves, or from which it is made."""
+        found: set[str] = set()
+        for node in reversed(list(self.graph.of_kind("call"))):
+            block = self.graph.block_of.get(node.name)
+            kept = [
+                node.operands[saved.operand] for saved in node.saved if saved.operand is not None
+            ]
+            for ref in {*kept, *(node.operands if node.name in found else ())}:
+                if block is not None and self.graph.block_of.get(ref.node) is block:
+                    found.add(ref.node)
+        return found
+
+    def _reads_again(self, node: OpNode, number: int) -> bool:
+        keeps = any(saved.operand == number for saved in node.saved)
+        return self._is_recomputed(node.name) and (keeps or node.name in self._saved_from)
 
     def _fraction(self, placement: Placement) -> float:
         return local_fraction(placement, self.tp)
@@ -86,23 +110,24 @@ class Oracle:
 
     def tp_s(self) -> float:
         """Conversions of one microbatch: per tensor and place, one for each different port."""
-        wanted: dict[tuple[str, Ref, Placement], set[Port]] = defaultdict(set)
+        wanted: dict[tuple[str, Ref, Placement], dict[Port, bool]] = defaultdict(dict)
         for node in self.graph.of_kind("call"):
             block = self.graph.block_of.get(node.name)
             entering = self._entering(block)
             place = block.path if block else ""
             ports = self.assignment.strategies[node.name].inputs
-            for ref, port in zip(node.operands, ports, strict=True):
-                wanted[place, ref, entering.get(ref, self._produced(ref))].add(port)
+            for number, (ref, port) in enumerate(zip(node.operands, ports, strict=True)):
+                known = wanted[place, ref, entering.get(ref, self._produced(ref))]
+                known[port] = known.get(port, False) or self._reads_again(node, number)
         for block in self.graph.blocks:
             for ref, entry in self._entering(block).items():
-                wanted["", ref, self._produced(ref)].add(Port(entry, grad_of(entry)))
+                wanted["", ref, self._produced(ref)].setdefault(Port(entry, grad_of(entry)), False)
         out = self.graph.output
-        wanted["", out, self._produced(out)].add(Port(Replicate(), Replicate()))
+        wanted["", out, self._produced(out)].setdefault(Port(Replicate(), Replicate()), False)
         total = 0.0
-        for (place, ref, source), ports in wanted.items():
-            for port in ports:
-                total += self._conversion_s(ref, source, port, again=place in self.recomputed)
+        for (_, ref, source), ports in wanted.items():
+            for port, again in ports.items():
+                total += self._conversion_s(ref, source, port, again=again)
         return total
 
     def _entering(self, block: Block | None) -> dict[Ref, Placement]:
@@ -206,7 +231,7 @@ class Oracle:
         for node in self.graph.of_kind("call"):
             ports = self.assignment.strategies[node.name].inputs
             for ref, port in zip(node.operands, ports, strict=True):
-                if ref.node in self.assignment.storage and not self._again(node.name):
+                if ref.node in self.assignment.storage and not self._is_recomputed(node.name):
                     source, meta = self._produced(ref), self.graph.meta(ref)
                     change = conversion(source, port, differentiable=True)
                     if change is not None and messages(change, meta.nbytes, self.tp)[0]:

@@ -46,16 +46,6 @@ def test_a_job_that_cannot_be(changes: dict[str, Any], named: str) -> None:
         job(**changes)
 
 
-@pytest.mark.parametrize(
-    "pins",
-    [{"pp": 4}, {"schedule": "1f1b"}, {"stages_per_rank": 2}, {"outermost": "dp"}, {"replicas": 2}],
-)
-def test_pipelines_are_searched_when_a_pin_asks(pins: dict[str, Any]) -> None:
-    assert job(pins=Pins(**pins)).searches_pipelines
-    assert job(planned_only=True).searches_pipelines
-    assert not job().searches_pipelines
-
-
 def test_pins_that_ask_for_what_is_are_no_extra() -> None:
     plain = Pins(pp=1, schedule="none", stages_per_rank=1, replicas=1, outermost="pp")
     assert job(pins=plain).pins == plain
@@ -105,7 +95,6 @@ def test_pins_of_pipelines_that_can_hold(pins: dict[str, Any]) -> None:
 def test_pins_from_text() -> None:
     given = {"dp": "2", "tp": 4, "zero": "0", "recompute": "full"}
     assert request.make_pins(given) == Pins(dp=2, tp=4, zero=0, recompute="full")
-    assert request.make_pins({"recompute": "6"}) == Pins(recompute=6)
     pipeline = {"pp": "4", "schedule": "1f1b", "stages_per_rank": "1", "outermost": "dp"}
     assert request.make_pins(pipeline | {"replicas": 2}) == Pins(
         pp=4, schedule="1f1b", stages_per_rank=1, outermost="dp", replicas=2
@@ -131,8 +120,8 @@ def test_pins_from_text() -> None:
         ({"outermost": "tp"}, "unknown pin outermost 'tp'; .*choose from pp, dp"),
         ({"stages_per_rank": "0"}, "stages_per_rank=0: expected a number from 1"),
         ({"replicas": "two"}, "replicas=two: expected a number from 1"),
-        ({"recompute": "some"}, "recompute=some: choose from none, full"),
-        ({"recompute": "1.5"}, "recompute=1.5: choose from none, full, or give the number"),
+        ({"recompute": "some"}, "unknown pin recompute 'some'; .*choose from none, full"),
+        ({"recompute": 6}, "pin recompute 6 is no name; choose from none, full"),
     ],
 )
 def test_pins_that_cannot_be(pin: dict[str, int | str], named: str) -> None:

@@ -41,10 +41,11 @@ def test_pins_of_an_alternative_can_be_asked_for() -> None:
         check_pins(replace(free, pins=make_pins(pins_of(other, free))))
 
 
-def test_pins_of_what_runs_name_nothing_that_cannot() -> None:
+def test_pins_say_all_that_pins_can() -> None:
     (ddp, _) = sample_plan.ALTERNATIVES
     assert pins_of(ddp, sample_plan.PLAN.job) == {
-        "dp": 8, "tp": 1, "zero": 0, "microbatch": 8, "recompute": "none",
+        "pp": 1, "dp": 8, "tp": 1, "zero": 0, "microbatch": 8, "recompute": "none",
+        "schedule": "none", "stages_per_rank": 1, "replicas": 1, "outermost": "pp",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.search.candidates import admissible_tp
+from autoplan.search.degrees import admissible_tp
 from autoplan.search.pipeline.costs import whole_costs
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch

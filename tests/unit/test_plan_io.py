@@ -90,7 +90,7 @@ sources = st.builds(
 )  # fmt: skip
 pins = st.builds(
     Pins, dp=st.none() | degree, zero=st.none() | st.integers(0, 3),
-    recompute=st.sampled_from([None, "none", "full", 0, 3]), schedule=st.none() | text,
+    recompute=st.sampled_from([None, "none", "full"]), schedule=st.none() | text,
     stages_per_rank=st.none() | degree, replicas=st.none() | degree,
     outermost=st.none() | outermost,
 )  # fmt: skip

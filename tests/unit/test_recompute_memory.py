@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from autoplan.codegen import emit_program
 from autoplan.plan import RegionPlan
-from autoplan.search.candidates import Candidate
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Column, Prices
@@ -48,8 +47,7 @@ class Model:
 
     def costs(self, tp: int) -> MicrobatchCosts:
         pricing = Pricing(self.graph, job(gpus=tp, batch=BATCH), small_cluster())
-        whole = Candidate(dp=1, tp=tp, zero=0, microbatch=BATCH, num_microbatches=1)
-        return pricing.costs(whole).microbatch
+        return pricing.microbatch(tp, BATCH)
 
     def held(self, plan_regions: tuple[RegionPlan, ...], tp: int) -> list[int]:
         plan = make_plan(self.graph.fingerprint, global_batch=BATCH, tp=tp, regions=plan_regions)

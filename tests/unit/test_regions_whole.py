@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Prices
 from autoplan.search.regions.menus import RegionMenus, region_menus
 from autoplan.sharding.assignment import assign, regions_of
@@ -10,9 +11,10 @@ from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.stack import stack_of
 from tests.unit import trace_models
-from tests.unit.search_graphs import chain, two_kinds
-from tests.unit.test_regions_totals import CANDIDATE, TP, priced
+from tests.unit.search_graphs import chain, job, small_cluster, two_kinds
 from tests.unit.test_trace_stack import encoder_decoder
+
+TP = 2
 
 AT = Prices(forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0, kept_bytes=1e-11)
 LAYERS = 3
@@ -24,7 +26,9 @@ TIED = capture(
 
 
 def menus_of(graph: OpGraph) -> RegionMenus:
-    return region_menus(stack_of(graph), priced(graph).costs(CANDIDATE).microbatch)
+    return region_menus(
+        stack_of(graph), Pricing(graph, job(gpus=TP, batch=2), small_cluster()).microbatch(TP, 2)
+    )
 
 
 def first_placements(menus: RegionMenus, number: int) -> dict[str, Placement]:

@@ -14,7 +14,6 @@ from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
 from autoplan.request import make_pins
 from autoplan.search.planner import plan_job
-from autoplan.search.problem import PAGE_BYTES
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.load import load
@@ -33,7 +32,7 @@ def check_alternatives(plan: Plan, graph: OpGraph, cluster: ClusterSpec) -> None
         if not other.fits:
             with pytest.raises(InfeasibleError):
                 plan_job(graph, asked, cluster)
-            plenty = other.peak_memory_bytes + 16 * PAGE_BYTES
+            plenty = other.peak_memory_bytes
             asked = replace(asked, memory_limit_bytes=plenty, memory_margin=0.0)
         same = plan_job(graph, asked, cluster)
         assert same.estimate.step_s == other.step_s
@@ -46,15 +45,16 @@ def check_alternatives(plan: Plan, graph: OpGraph, cluster: ClusterSpec) -> None
 def test_alternatives_and_the_plan_itself(name: str, memory: float) -> None:
     graph, asked = GRAPHS[name], job(gpus=4, batch=16)
     peak = plan_job(graph, asked, small_cluster()).estimate.peak_memory_bytes
-    cluster = small_cluster(int(peak * memory) + 8 * PAGE_BYTES)
+    cluster = small_cluster(int(peak * memory))
     plan = plan_job(graph, asked, cluster)
     assert plan.alternatives
     check_alternatives(plan, graph, cluster)
-    count = sum(len(region.recomputed) for region in plan.regions)
-    size = asked.global_batch // (plan.mesh.dp * plan.num_microbatches)
-    pins = Pins(dp=plan.mesh.dp, tp=plan.mesh.tp, zero=plan.zero, microbatch=size, recompute=count)
-    pinned = replace(asked, pins=pins)
-    same = plan_job(graph, pinned, cluster)
+    mesh, size = plan.mesh, asked.global_batch // (plan.mesh.dp * plan.num_microbatches)
+    pins = Pins(
+        pp=mesh.pp, dp=mesh.dp, tp=mesh.tp, zero=plan.zero, microbatch=size, schedule=plan.schedule,
+        replicas=plan.replicas, outermost=mesh.outermost,
+    )  # fmt: skip
+    same = plan_job(graph, replace(asked, pins=pins), cluster)
     assert same.regions == plan.regions
     assert same.estimate == plan.estimate
 

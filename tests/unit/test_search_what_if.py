@@ -11,10 +11,9 @@ from autoplan.explanation import Explanation, memory_parts
 from autoplan.job import Job, Pins
 from autoplan.plan import Plan
 from autoplan.request import make_question
+from autoplan.search.pipeline.stored import found_of
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
-from autoplan.search.problem import PAGE_BYTES
-from autoplan.search.stored import found_of
 from autoplan.search.what_if import explain_plan
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.search_graphs import gated_mlp, job, small_cluster
@@ -31,7 +30,7 @@ def explained(plan: Plan, cluster: ClusterSpec, **pins: int | str) -> Explanatio
 def tight(share: float, asked: Job = ASKED) -> tuple[Plan, ClusterSpec]:
     """A plan where memory is this share of what the fastest plan needs."""
     peak = plan_job(GRAPH, asked, small_cluster()).estimate.peak_memory_bytes
-    cluster = small_cluster(int(peak * share) + 8 * PAGE_BYTES)
+    cluster = small_cluster(int(peak * share))
     return plan_job(GRAPH, asked, cluster), cluster
 
 

@@ -14,6 +14,7 @@ from autoplan.trace.capture import _folded, _Subject, capture
 from autoplan.trace.inputs import read_inputs
 from autoplan.trace.kernels import gpu_call
 from autoplan.trace.program import export_loss
+from autoplan.trace.refusals import refuse_at_once
 from autoplan.trace.repeat_memo import BlockMemo
 from tests.unit import trace_models as models
 
@@ -160,7 +161,7 @@ def test_blocks_that_share_a_part_give_the_whole_trace():
 
 def _subject(model, example):
     inputs = read_inputs(model, example, with_targets=False, batch_dims=None)
-    return _Subject(model, inputs, None, None, unfuses_attention=False)
+    return _Subject(model, inputs, None, None, unfuses_attention=False, refuse=refuse_at_once)
 
 
 @pytest.mark.parametrize(

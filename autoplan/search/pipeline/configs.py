@@ -15,7 +15,7 @@ from typing import Literal
 
 from autoplan.job import Job
 from autoplan.plan import MeshPlan
-from autoplan.search.candidates import divisors
+from autoplan.search.pins import divisors
 from autoplan.search.pipeline.objectives import dealt
 from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 

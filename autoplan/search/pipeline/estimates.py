@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 from autoplan.plan import Estimate, StageEstimate
-from autoplan.search.estimate import model_flops, peak_flops_per_s_of
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
+from cost_models.peaks import peak_flops_per_s
 from cost_models.schedule_memory import held_microbatches
 
 # What is left of a step after all its parts by rounding of sums, as a share of it.
 _ROUNDING = 1e-12
+_PEAK_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def estimate_of(pricing: Pricing, found: Found) -> Estimate:
@@ -34,11 +35,24 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
         comm_s=parts.messages_s(),
         tokens_per_s=samples_per_s * seq_len if seq_len else None,
         samples_per_s=samples_per_s,
-        mfu=model_flops(pricing) / (value.step_s * peak_flops_per_s_of(pricing)),
+        mfu=_model_flops(pricing) / (value.step_s * _peak_flops_per_s(pricing)),
         peak_memory_bytes=max(memory.total for memory in value.memory),
         memory_limit_bytes=pricing.limit_bytes,
         stages=stages,
     )
+
+
+def _model_flops(pricing: Pricing) -> float:
+    """Forward and backward operations of one step, without recomputation."""
+    graph = pricing.graph
+    flops = sum(node.flops + node.backward_flops for node in graph.nodes)
+    return flops * pricing.job.global_batch / graph.batch
+
+
+def _peak_flops_per_s(pricing: Pricing) -> float:
+    """What all devices of the job could do at most."""
+    job = pricing.job
+    return job.world_size * peak_flops_per_s(_PEAK_DTYPE[job.precision], pricing.cluster.device)
 
 
 def busiest_parts(found: Found) -> RankParts:

@@ -172,6 +172,6 @@ def family(
     wider: Family | None = None,
 ) -> Family:
     """The family of one degree and microbatch; ``wider`` is one that allows to recompute more."""
-    costs, _ = pricing.microbatch(tp, microbatch)
+    costs = pricing.microbatch(tp, microbatch)
     shared = wider.menus if wider else None
     return Family(tp=tp, recompute=recompute, menus=region_menus(stack, costs, recompute, shared))

@@ -22,9 +22,9 @@ from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.mixing import Group, Mix, fill, relaxed
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import RangeEnds
+from autoplan.search.pipeline.rank_memory import IN_FLIGHT_UNITS
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, Prices, value_of
-from autoplan.search.weight_terms import IN_FLIGHT_UNITS
 from cost_models.memory import STORED_BYTES
 
 _FEW_BYTES = 2**16

@@ -90,7 +90,7 @@ class OfferBounds:
 
 def fastest_operators_s(pricing: Pricing, tp: int, microbatch: int) -> float:
     """Seconds of all operators of one microbatch on one rank, each at its fastest."""
-    costs, _ = pricing.microbatch(tp, microbatch)
+    costs = pricing.microbatch(tp, microbatch)
     space = costs.space
     return sum(
         space.folded.copies(region) * min(cost.forward_s + cost.backward_s for cost in options)

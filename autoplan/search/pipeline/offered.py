@@ -48,17 +48,8 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
 
 def ways(job: Job, config: Config) -> Iterator[Recompute]:
     """How the blocks of a configuration may recompute: any of their operators, and, where bounds
-    and plans are better found apart, none.
-
-    Raises:
-        PlanError: a number of blocks is pinned.
-    """
+    and plans are better found apart, none."""
     pinned = job.pins.recompute
-    if isinstance(pinned, int):
-        raise PlanError(
-            f"recompute={pinned}: which blocks run their forward again is chosen for each stage; "
-            "pin none or full, or leave it out"
-        )
     if job.planned_only:
         yield pinned or "free"
         return

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoplan.search.pipeline.loads import Load, Unit
-from autoplan.search.weight_terms import IN_FLIGHT_UNITS, held_bytes
 from cost_models.memory import (
     STORED_BYTES,
     MemoryBreakdown,
@@ -21,6 +20,9 @@ from cost_models.memory import (
     WeightBytes,
     worst_moment,
 )
+
+IN_FLIGHT_UNITS = 2
+"""Units (blocks, or the root) whose gathered weights are whole at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +51,11 @@ class RankMemory:
     @property
     def held_per_trained(self) -> float:
         """Bytes that a trained element takes during the whole step."""
-        return held_bytes(self.trained)
+        return _held_bytes(self.trained)
 
     @property
     def held_per_frozen(self) -> float:
-        return held_bytes(self.frozen)
+        return _held_bytes(self.frozen)
 
     def breakdown(self, loads: Sequence[Load], held_activation_bytes: float) -> MemoryBreakdown:
         """Bytes of a rank with some stages, which hold so much of all microbatches at most."""
@@ -108,3 +110,8 @@ class RankMemory:
     def _largest_gradient_bytes(self, loads: Sequence[Load]) -> float:
         units = [unit.trained_elements for load in loads for unit in load.units if unit.count]
         return STORED_BYTES * max(units, default=0.0)
+
+
+def _held_bytes(each: WeightBytes) -> float:
+    """Bytes that an element takes during the whole step."""
+    return each.parameters + each.gradients + each.optimizer_state + each.gathered_parameters

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from autoplan.capabilities import runs
 from autoplan.errors import InfeasibleError, PlanError
-from autoplan.search.candidates import admissible_tp
-from autoplan.search.infeasible import changes
-from autoplan.search.memory import largest_category
-from autoplan.search.pins import listed
+from autoplan.job import Job
+from autoplan.search.changes import changes
+from autoplan.search.degrees import admissible_tp
+from autoplan.search.pins import divisors, listed
 from autoplan.search.pipeline.costs import rank_memory
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import offers
+from autoplan.search.pipeline.reasons import largest_category
 from autoplan.search.pricing import Pricing
 from autoplan.sharding.batch import batch_layout
 from autoplan.sharding.rules.batch_norm import needs_one_microbatch
@@ -27,42 +28,100 @@ _TRIED = 6
 def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> PlanError:
     """The error for a job whose pins and batch allow no configuration."""
     job = pricing.job
-    pinned = [
-        f"{name}={value}"
-        for name in ("pp", "dp", "tp", "zero", "replicas", "microbatch", "schedule",
-                     "stages_per_rank", "outermost")
-        if (value := getattr(job.pins, name)) is not None
-    ]  # fmt: skip
-    given = f" with {', '.join(pinned)}" if pinned else ""
-    cure = "leave out a pin or change" if pinned else "change"
     schedule, recomputes = job.pins.schedule or "none", job.pins.recompute == "full"
     reason = None if job.planned_only else runs(schedule, zero=0, recomputes=recomputes)
     if reason:
         return PlanError(reason)
-    mixing = batch_layout(pricing.graph).mixing
-    if mixing:
-        return PlanError(
-            f"no mesh{given}: the batch cannot be split, because of {mixing[0]}, so that pp and dp "
-            f"are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is "
-            f"all GPUs; {cure} the GPUs"
+    return PlanError(
+        _of_mixing(pricing, degrees)
+        or _of_one_microbatch(pricing)
+        or _of_batch(job, stack, degrees)
+        or _of_anything(job, stack, degrees)
+    )
+
+
+def _of_mixing(pricing: Pricing, degrees: tuple[int, ...]) -> str | None:
+    """Why a batch that cannot be split leaves nothing."""
+    job, mixing = pricing.job, batch_layout(pricing.graph).mixing
+    if not mixing:
+        return None
+    return (
+        f"no mesh{_given(job)}: the batch cannot be split, because of {mixing[0]}, so that pp and "
+        f"dp are 1, microbatch is {job.global_batch} and tp, which can be {listed(degrees)}, is "
+        f"all GPUs; {_cure(job)} the GPUs"
+    )
+
+
+def _of_one_microbatch(pricing: Pricing) -> str | None:
+    """Why a rank's samples that stay together leave nothing."""
+    job, synced = pricing.job, needs_one_microbatch(pricing.graph)
+    if not synced or ((job.pins.pp or 1) == 1 and job.pins.microbatch is None):
+        return None
+    return (
+        f"no mesh{_given(job)}: {synced} takes statistics of all samples of a rank, so that they "
+        f"are one microbatch and pp is 1; {_cure(job)} the batch or the GPUs"
+    )
+
+
+def _of_batch(job: Job, stack: Stack, degrees: tuple[int, ...]) -> str | None:
+    """Why no data-parallel degree divides the batch, or no rank's part of it as pinned."""
+    pins, batch = job.pins, job.global_batch
+    possible = sorted(
+        {
+            job.world_size // (tp * pp)
+            for tp in degrees
+            if job.world_size % tp == 0
+            for pp in divisors(job.world_size // tp)
+            if pp <= len(stack.items) and pins.pp in (None, pp)
+            if pins.dp in (None, job.world_size // (tp * pp))
+        }
+    )
+    dividing = [dp for dp in possible if batch % dp == 0]
+    if possible and not dividing:
+        step = possible[0]
+        below = batch // step * step
+        near = f"{below} or {below + step}" if below else f"{step}"
+        return (
+            f"global batch {batch} is not divisible by dp={listed(possible)}; use a global batch "
+            f"of {near}, or another number of GPUs"
         )
-    synced = needs_one_microbatch(pricing.graph)
-    if synced and ((job.pins.pp or 1) > 1 or job.pins.microbatch is not None):
-        return PlanError(
-            f"no mesh{given}: {synced} takes statistics of all samples of a rank, so that they are "
-            f"one microbatch and pp is 1; {cure} the batch or the GPUs"
-        )
+    size = pins.microbatch
+    if size is None or any(batch // dp % size == 0 for dp in dividing):
+        return None
+    samples = batch // dividing[0]
+    return (
+        f"microbatch={size} does not divide the {samples} samples of each of the dp={dividing[0]} "
+        f"ranks; microbatch can be {listed(divisors(samples))}"
+    )
+
+
+def _of_anything(job: Job, stack: Stack, degrees: tuple[int, ...]) -> str:
+    """All that a mesh has to hold to."""
     several = ""
     if job.pins.schedule == "interleaved_1f1b" or (job.pins.stages_per_rank or 1) > 1:
         several = (
             "; several stages on a rank are interleaved_1f1b, for microbatches in multiples of pp "
             "and models with one kind of block, whose parts fill all stages evenly"
         )
-    return PlanError(
-        f"no mesh{given} goes with a global batch of {job.global_batch} on {job.world_size} GPUs: "
-        f"dp must divide the batch, tp can be {listed(degrees)}, pp at most {len(stack.items)} "
-        f"with as many microbatches{several}; {cure} the batch or the GPUs"
+    return (
+        f"no mesh{_given(job)} goes with a global batch of {job.global_batch} on "
+        f"{job.world_size} GPUs: dp must divide the batch, tp can be {listed(degrees)}, pp at most "
+        f"{len(stack.items)} with as many microbatches{several}; {_cure(job)} the batch or the GPUs"
     )
+
+
+def _given(job: Job) -> str:
+    pinned = [
+        f"{name}={value}"
+        for name in ("pp", "dp", "tp", "zero", "replicas", "microbatch", "schedule",
+                     "stages_per_rank", "outermost")
+        if (value := getattr(job.pins, name)) is not None
+    ]  # fmt: skip
+    return f" with {', '.join(pinned)}" if pinned else ""
+
+
+def _cure(job: Job) -> str:
+    return "leave out a pin or change" if _given(job) else "change"
 
 
 def does_not_fit(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> InfeasibleError:

@@ -11,16 +11,15 @@ from dataclasses import replace
 
 from autoplan.plan import Alternative
 from autoplan.search.deadline import Deadline
-from autoplan.search.memory import largest_category
 from autoplan.search.pipeline.estimates import RankParts, busiest_parts
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import all_ways
+from autoplan.search.pipeline.reasons import largest_category, slower
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pipeline.standard import Kind, recipes, runners_up
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
-from autoplan.search.rivals import slower
 
 _GIB = 2**30
 _UNLIMITED_BYTES = 2**50

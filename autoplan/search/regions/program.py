@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoplan.errors import PlanError
-from autoplan.search.elimination import LARGEST_TABLE, Elimination, Scope
+from autoplan.search.elimination import LARGEST_TABLE, Scope, elimination_order
 from autoplan.search.regions.steps import Workspace, steps_of
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 
@@ -39,14 +39,14 @@ class Program:
         one = {number: 0 for scope in terms.tables for number in scope if terms.sizes[number] == 1}
         tables = _merged(terms.restricted(one) if one else terms)
         self._fixed, self._barred = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
-        elimination = Elimination(terms.sizes, tables)
-        if not elimination.is_small:
+        order = elimination_order(terms.sizes, tables)
+        if order is None:
             raise PlanError(
                 f"the operators of {name} depend on each other in too many ways to be planned one "
                 f"by one (more than {LARGEST_TABLE} combinations at once); mark smaller blocks"
             )
         self._place = [0] * len(terms.sizes)
-        for turn, number in enumerate(elimination.order):
+        for turn, number in enumerate(order):
             self._place[number] = turn
         axes = [self._axes(scope) for scope in tables]
         matrix, blocked = self._flattened(tables, axes)
