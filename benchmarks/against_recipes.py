@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.against_recipes --models llama3-8b gpt2 --gpus 8 64`` prints a row for each
 model, cluster and number of GPUs as soon as it is planned; without options every model of the zoo,
-8, 64 and 512 GPUs. All pipelines and recomputing by operator are searched unless ``--runnable``.
+8, 64 and 512 GPUs. What cannot run yet is planned too unless ``--runnable``.
 The last column is what planning took of the processor, tracing left out: a model is traced once.
 Ends with 1 where a recipe is faster than its plan.
 """
@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Plans against the standard recipes")
     parser.add_argument("--models", nargs="+", default=list(zoo.names()), metavar="NAME")
     parser.add_argument("--gpus", nargs="+", type=int, default=list(GPUS), metavar="N")
-    parser.add_argument("--runnable", action="store_true", help="only what runs without pins")
+    parser.add_argument("--runnable", action="store_true", help="only what can run")
     given = parser.parse_args()
     print(f"{'model':16} {'cluster':12} {'GPUs':>5} {'step s':>8} | {'best recipe':24} "
           f"{'step s':>8} {'ratio':>6} | {'gap':>6} {'CPU s':>6}")  # fmt: skip

@@ -3,7 +3,7 @@
 ``python -m benchmarks.parity_matrix`` prints a table of gloo processes (losses, gradients, weights
 after a step of Adam), one of simulated ranks with random placements (losses, gradients), and the
 losses of a hundred steps of a GPT with dropout. ``--only processes``, ``simulated`` or ``curves``
-prints one of them, ``--families`` some rows. Ends with 1 where anything differs by more than
+prints one of them, ``--families`` some columns. Ends with 1 where anything differs by more than
 rounding.
 """
 

@@ -1,1 +1,1 @@
-"""Finds the best plan: candidates, costs, an exact program for each, bounds and recipes."""
+"""Finds the best plan: operators' choices, their prices, and the whole decision over both."""

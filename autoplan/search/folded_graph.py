@@ -1,9 +1,9 @@
 """The model with every repeated block written once.
 
-Blocks of one kind share one set of choices, so the search sees the root and one *representative*
-(the first block) of each kind, with multiplicities. Activations enter a block through a *door*, a
-virtual value whose placement is a choice of its own: the conversion from the producer to the door
-happens outside the block, those from the door to its readers inside.
+Blocks of one kind have the same choices, which are priced once: the search sees the root and one
+*representative* (the first block) of each kind, with multiplicities. Activations enter a block
+through a *door*, a virtual value whose placement is a choice of its own: the conversion from the
+producer to the door happens outside the block, those from the door to its readers inside.
 """
 
 from __future__ import annotations

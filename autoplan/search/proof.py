@@ -1,4 +1,4 @@
-"""What a search says of itself: how far they have come, and what they have proven."""
+"""What a search says of itself: how far it has come, and what it has proven."""
 
 from __future__ import annotations
 

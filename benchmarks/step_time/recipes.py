@@ -1,7 +1,7 @@
 """The standard recipes in PyTorch's own words, as their tutorials write them.
 
-Each takes the sizes of its mesh and returns a step: forward and backward on this rank's part of the
-global batch, then the loss of the global batch. Optimizers are the caller's.
+Each takes the sizes of its mesh and returns a `Training`: forward and backward on this rank's part
+of the global batch, then the loss of the global batch. Optimizers are the caller's.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The whole decision: meshes with pipelines, stages, schedules, what each block recomputes."""
+"""The whole decision: mesh, stages, schedule and what each block recomputes, pipeline or not."""

@@ -1,4 +1,4 @@
-"""The matrix as Markdown: families down, ways across, the reasons of what is refused below."""
+"""The matrix as Markdown: ways down, families across, the reasons of what is refused below."""
 
 from __future__ import annotations
 
