@@ -15,7 +15,6 @@ from autoplan.sharding.excerpt import excerpt
 from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, TensorMeta
 
 ROOT = ""
-LOSS = "<loss"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +26,6 @@ class Door:
     """
 
     name: str
-    kind: str
     source: Ref
     meta: TensorMeta
     distinct: int
@@ -48,10 +46,6 @@ class FoldedGraph:
     region: dict[str, str]
     nodes: tuple[OpNode, ...]
     doors: dict[str, tuple[Door, ...]]
-
-    @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        return tuple(self.graph.kinds)
 
     @cached_property
     def _door_of(self) -> dict[str, dict[Ref, Ref]]:
@@ -152,7 +146,6 @@ def _doors(graph: OpGraph, kind: str) -> tuple[Door, ...]:
     return tuple(
         Door(
             name=door_name(kind, number),
-            kind=kind,
             source=ref,
             meta=graph.meta(ref),
             distinct=len({base_of(graph, block.inputs[number]) for block in blocks}),

@@ -2,8 +2,7 @@
 
 Every decision, whatever it is about, is written as a list of strategies: those of a call come from
 its rule; a parameter chooses the placement of its storage; a door chooses the placement in which an
-activation enters the blocks of a kind; the loss leaves whole. Inputs, buffers and constants are the
-same on all ranks.
+activation enters the blocks of a kind. Inputs, buffers and constants are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -12,22 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from autoplan.search.folded_graph import LOSS, ROOT, Door, FoldedGraph
+from autoplan.search.folded_graph import ROOT, Door, FoldedGraph
 from autoplan.search.overrides import NONE_GIVEN, Overrides
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
-
-_WHOLE_LOSS = Strategy(
-    label="loss", inputs=(Port(Replicate(), Replicate()),), outputs=(), splits_work=False
-)
 
 StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Decisions and their strategies; ``names`` are folded nodes, doors, loss."""
+    """Decisions and their strategies; ``names`` are folded nodes and doors."""
 
     folded: FoldedGraph
     tp: int
@@ -40,7 +35,7 @@ class Space:
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
-        """Block kind of every decision; ``ROOT`` outside blocks, and for doors and the loss."""
+        """Block kind of every decision; ``ROOT`` outside blocks, and for doors."""
         return tuple(self.folded.region.get(name, ROOT) for name in self.names)
 
     def of(self, name: str) -> tuple[Strategy, ...]:
@@ -60,8 +55,6 @@ def build_space(
         for door in doors:
             names.append(door.name)
             strategies.append(_of_door(door, tp))
-    names.append(LOSS)
-    strategies.append((_WHOLE_LOSS,))
     return Space(folded=folded, tp=tp, names=tuple(names), strategies=tuple(strategies))
 
 

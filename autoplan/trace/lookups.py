@@ -103,7 +103,7 @@ def _write_bags(graph: fx.Graph, node: fx.Node) -> None:
     ids, offsets = _unflattened(given)
     weights = given["per_sample_weights"]
     if offsets is None and weights is not None:
-        weights = _as(graph, node, weights, ids)
+        weights = _weights_by_sample(node, weights, ids)
     padding = given["padding_idx"]
     with graph.inserting_before(node):
         made = graph.call_function(
@@ -134,7 +134,7 @@ def _unflattened(given: dict[str, Any]) -> tuple[fx.Node, fx.Node | None]:
     return flat, offsets
 
 
-def _as(graph: fx.Graph, node: fx.Node, flat: fx.Node, ids: fx.Node) -> fx.Node:
+def _weights_by_sample(node: fx.Node, flat: fx.Node, ids: fx.Node) -> fx.Node:
     """Weights by sample: what was flattened."""
     source: Any = flat.args[0] if flat.target is _aten.reshape.default else None
     if source is None or source.meta["val"].shape != ids.meta["val"].shape:

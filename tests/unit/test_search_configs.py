@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from autoplan.errors import PlanError
 from autoplan.job import Pins
@@ -19,21 +18,9 @@ from autoplan.search.pricing import Pricing
 from autoplan.trace.capture import capture
 from autoplan.trace.stack import stack_of
 from tests.unit.search_graphs import gated_mlp, job, small_cluster
+from tests.unit.test_search_offers import Centred
 
 ODD = gated_mlp(2, width=12, hidden=12, tokens=3)
-
-
-class Centred(nn.Module):
-    """Its loss needs the mean of the whole batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return (x - x.mean(0)).square().mean()
 
 
 def found(graph=ODD, **asked) -> set[Config]:  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autoplan.search.folded_graph import FoldedGraph, FoldedSizes, door_name
+from autoplan.search.folded_graph import FoldedSizes, door_name
 from autoplan.search.space import placements_of
 from autoplan.sharding.placement import Placement, Replicate
 from autoplan.trace.graph import OpGraph, Ref, TensorMeta
@@ -41,9 +41,7 @@ def folded_ref(graph: OpGraph, ref: Ref) -> Ref:
     return Ref(graph.representative.get(ref.node, ref.node), ref.index)
 
 
-def boundaries_of(
-    stack: Stack, folded: FoldedGraph, sizes: FoldedSizes, tp: int
-) -> tuple[Boundary, ...]:
+def boundaries_of(stack: Stack, sizes: FoldedSizes, tp: int) -> tuple[Boundary, ...]:
     """All boundaries of a model, in the order in which items first read them."""
     whole = folded_ref(stack.graph, stack.graph.output)
     return tuple(_boundary(group, sizes, tp, is_whole=whole in group) for group in _groups(stack))

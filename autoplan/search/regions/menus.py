@@ -100,7 +100,7 @@ class RegionMenus:
         self.stack = stack
         self.costs = costs
         self.keys = tuple(key_of(item) for item in stack.items)
-        self.boundaries = boundaries_of(stack, space.folded, costs.sizes, space.tp)
+        self.boundaries = boundaries_of(stack, costs.sizes, space.tp)
         self.regions = regions_of(stack, space.folded, costs.sizes.nodes, self.boundaries)
         self._modes = _MODES[recompute]
         self._wider = wider
