@@ -1,4 +1,4 @@
-"""The errors a user can meet.
+"""The errors a user can meet, and how those of others are quoted in them.
 
 Every message is one line that says what is wrong, where, and what to do about it. All of them are
 ``ValueError``s, so that a caller who knows nothing of autoplan still catches bad input as such.
@@ -27,3 +27,9 @@ class ProfileError(AutoplanError):
 
 class CheckpointError(AutoplanError):
     """A checkpoint that is missing, damaged or of another model."""
+
+
+def first_line(error: BaseException, longest: int = 160) -> str:
+    """What another error says, to be quoted: its first line, or its class where it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:longest]

@@ -14,7 +14,7 @@ import torch
 
 from autoplan.codegen.operators import operator
 from autoplan.codegen.program import Call, Expression, Function, Held, Program, Value
-from autoplan.errors import UnsupportedModelError
+from autoplan.errors import UnsupportedModelError, first_line
 from autoplan.trace.graph import TorchValue
 
 
@@ -47,7 +47,7 @@ def _check(call: Call) -> None:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise UnsupportedModelError(
             f"{call.node} does not run on shards of these shapes "
-            f"({str(error).strip().splitlines()[0]}); choose its strategy 'replicate'"
+            f"({first_line(error)}); choose its strategy 'replicate'"
         ) from error
     shapes = [tuple(tensor.shape) for tensor in (found if call.is_list else [found])]
     expected = [value.shape for value in call.outputs]

@@ -14,11 +14,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from autoplan.trace.program import BRANCHES
-from autoplan.trace.refusals import Refuse, refused_here
+from autoplan.trace.refusals import RefusalError, Refuse, refused_here
 from autoplan.trace.torch_private import FakeTensor
-
-_VALUE = "the forward takes the value of a tensor into Python, which cannot be traced"
-_SIZE = "the forward selects elements by their values, so that a size depends on the data"
 
 
 class Answers(TorchFunctionMode):
@@ -39,14 +36,27 @@ class Answers(TorchFunctionMode):
         if args and _is_unknown(args[0]):
             if name in _VALUES:
                 branches = name == "__bool__"
-                cure = "use torch.where or torch.cond" if branches else "keep it a tensor"
-                self._refuse(refused_here(BRANCHES if branches else _VALUE, cure))
+                self._refuse(_branch() if branches else _value())
                 return _VALUES[name](args[0])
             selected = _selected(name, args)
             if selected is not None:
-                self._refuse(refused_here(_SIZE, "use a fixed size with a mask"))
+                self._refuse(_size())
                 return selected
         return func(*args, **(kwargs or {}))
+
+
+def _branch() -> RefusalError:
+    return refused_here(BRANCHES, "use torch.where or torch.cond", "data-dependent branch")
+
+
+def _value() -> RefusalError:
+    what = "the forward takes the value of a tensor into Python, which cannot be traced"
+    return refused_here(what, "keep it a tensor", "data-dependent value")
+
+
+def _size() -> RefusalError:
+    what = "the forward selects elements by their values, so that a size depends on the data"
+    return refused_here(what, "use a fixed size with a mask", "data-dependent size")
 
 
 def _is_unknown(value: Any) -> bool:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autoplan.diagnosis.lines import places
 from autoplan.findings import Finding
-from autoplan.trace.refusals import RefusalError
+from autoplan.trace.refusals import RefusalError, RefusalKind
 
-_KINDS = {
-    "branches on the value": "data-dependent branch",
-    "takes the value of a tensor": "data-dependent value",
-    "depends on the data": "data-dependent size",
-    "torch.autograd.Function": "custom autograd",
-    "hook on": "gradient hook",
-    "to the buffer": "buffer mutation",
-    "updates running statistics": "buffer mutation",
-    "in-place operator": "in-place operator",
-    "random module": "randomness",
-    "at every call": "state",
-    "tracing failed": "graph break",
-}
-_COSTS = {
-    "data-dependent branch": "the other way would be lost, and ranks that branch apart hang",
-    "data-dependent value": "a number of one batch would be used for all",
-    "data-dependent size": "memory and time of a step are not known, and ranks would disagree",
-    "custom autograd": "its backward would be lost: gradients would be those of its forward",
-    "gradient hook": "it would not run, so that gradients differ",
+_COSTS: Mapping[RefusalKind, str] = {
+    "BatchNorm": "its running statistics would not be those of one device",
+    "autocast": "its casts would be lost, so that operators run in another precision",
     "buffer mutation": "the buffer would keep its first value",
+    "custom autograd": "its backward would be lost: gradients would be those of its forward",
+    "data-dependent branch": "the other way would be lost, and ranks that branch apart hang",
+    "data-dependent size": "memory and time of a step are not known, and ranks would disagree",
+    "data-dependent value": "a number of one batch would be used for all",
+    "gradient hook": "it would not run, so that gradients differ",
+    "graph break": "the model cannot be traced, so there is no plan",
     "in-place operator": "what reads the same memory would see another value",
+    "not traceable": "the model cannot be traced, so there is no plan",
+    "parameter mutation": "ranks that see other samples would write other weights",
     "randomness": "every rank and every step would run another program",
     "state": "every step would be another program",
 }
@@ -41,16 +33,12 @@ def findings_of(refusals: Sequence[RefusalError]) -> list[Finding]:
         grouped.setdefault(refusal.what, []).append(refusal)
     return [
         Finding(
-            kind=_kind(what),
+            kind=same[0].kind,
             effect="stops",
             what=what,
-            cost=_COSTS.get(_kind(what), "the model cannot be traced, so there is no plan"),
+            cost=_COSTS[same[0].kind],
             cure=same[0].cure,
             places=places(refusal.where for refusal in same),
         )
         for what, same in grouped.items()
     ]
-
-
-def _kind(what: str) -> str:
-    return next((kind for words, kind in _KINDS.items() if words in what), "not traceable")

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx.node import has_side_effect
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from autoplan.errors import UnsupportedModelError
+from autoplan.trace.refusals import Refuse, refuse_at_once, refused_here
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(
@@ -57,7 +57,7 @@ has_side_effect(BATCH_NORM)  # so that one whose result nobody reads is seen
 
 
 @contextmanager
-def whole_batch_norms() -> Iterator[None]:
+def whole_batch_norms(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Runs modules of the BatchNorm family as one operator each.
 
     One inside ``torch.utils.checkpoint``, whose forward runs twice a step, is refused.
@@ -78,11 +78,10 @@ def whole_batch_norms() -> Iterator[None]:
         mean, var = self.running_mean, self.running_var
         training = self.training or mean is None or var is None
         if depth and training and mean is not None:
-            raise UnsupportedModelError(
-                f"{type(self).__name__} inside torch.utils.checkpoint updates its running "
-                "statistics twice a step on one device; take it out of the checkpoint, and leave "
-                "to autoplan what runs again"
-            )
+            what = f"{type(self).__name__} inside torch.utils.checkpoint updates its running"
+            what = f"{what} statistics twice a step on one device"
+            cure = "take it out of the checkpoint, and leave to autoplan what runs again"
+            refuse(refused_here(what, cure, "BatchNorm"))
         return BATCH_NORM(
             input, self.weight, self.bias, mean, var, self.num_batches_tracked,
             training, self.momentum, self.eps,

@@ -97,7 +97,7 @@ def capture(
             with suppress(UnsupportedModelError, CannotFoldError):
                 return _folded(subject, batches, call_of(kernels))
         traces = tuple(_trace(subject, batch, None) for batch in batches)
-        return _assemble(traces, batches, call_of(kernels))
+        return _assemble(traces, batches, call_of(kernels), refuse)
 
 
 class _Subject:
@@ -166,7 +166,7 @@ def _folded(subject: _Subject, batches: Batches, call: Call) -> OpGraph:
     while True:
         try:
             traces = tuple(_trace(subject, batch, given_up) for batch in batches)
-            graph = _assemble(traces, batches, call)
+            graph = _assemble(traces, batches, call, subject.refuse)
             _check_modules(graph, traces[0].modules)
             return graph
         except WithheldError as error:
@@ -209,7 +209,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     )
 
 
-def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGraph:
+def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call, refuse: Refuse) -> OpGraph:
     graphs = traces[0].graph, traces[1].graph
     mark_batch_dims(*graphs, batches)
     for graph in graphs:
@@ -221,7 +221,7 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call) -> OpGra
     drafts = converter.drafts()
     loss = converter.output()
     needed = live(drafts, loss)
-    refuse_unread_norms(drafts, needed)
+    refuse_unread_norms(drafts, needed, refuse)
     nodes, names = named(needed)
     output = Ref(names[loss.node], loss.index)
     if not any(

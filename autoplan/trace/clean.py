@@ -41,9 +41,9 @@ def clean(
     graph = module.graph
     join_filled(graph)
     write_out_of_place(graph)
-    inline_regions(module, graph)
+    inline_regions(module, graph, refuse)
     write_out_attention(graph, every=unfuses_attention)
-    write_lookups(graph)
+    write_lookups(graph, refuse)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -90,7 +90,7 @@ def _is_idle_cast(node: fx.Node) -> bool:
 def _check_batch_norm(node: fx.Node, refuse: Refuse) -> None:
     if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
         what = "F.batch_norm that updates running statistics is not supported"
-        refuse(refused(node, what, "use an nn.BatchNorm module"))
+        refuse(refused(node, what, "use an nn.BatchNorm module", "buffer mutation"))
 
 
 def _check(node: fx.Node, refuse: Refuse) -> None:
@@ -104,9 +104,9 @@ def _check(node: fx.Node, refuse: Refuse) -> None:
         return
     if node.target._schema.is_mutable:
         what = f"the in-place operator {node.target} is not supported"
-        refuse(refused(node, what, "use its out-of-place form"))
+        refuse(refused(node, what, "use its out-of-place form", "in-place operator"))
     for value in tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
             what = f"the result of {node.target} has a size that depends on the data"
-            refuse(refused(node, what, "use a fixed size with a mask"))
+            refuse(refused(node, what, "use a fixed size with a mask", "data-dependent size"))

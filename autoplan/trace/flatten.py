@@ -9,32 +9,29 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from autoplan.trace.refusals import refused
+from autoplan.trace.refusals import Refuse, refused
 from autoplan.trace.torch_private import AUTOCAST_REGION, GRAD_MODE_REGION
 
 _DETACH = torch.ops.aten.detach.default
 
 
-def inline_regions(module: fx.GraphModule, graph: fx.Graph) -> None:
+def inline_regions(module: fx.GraphModule, graph: fx.Graph, refuse: Refuse) -> None:
     """Replaces every region node of ``graph``, which is ``module``'s, by the region's nodes."""
     for node in list(graph.nodes):
         if node.target is GRAD_MODE_REGION:
             enabled, body, *operands = node.args
-            _inline(module, graph, node, body, operands, detach=not enabled)
+            _inline(module, graph, node, body, operands, refuse, detach=not enabled)
         elif node.target is AUTOCAST_REGION:
             device, _, enabled, _, body, *operands = node.args
             if enabled:
-                raise refused(
-                    node,
-                    f"torch.autocast({device!r}) inside the model is not supported",
-                    "leave the precision to autoplan",
-                )
-            _inline(module, graph, node, body, operands, detach=False)
+                what = f"torch.autocast({device!r}) inside the model is not supported"
+                refuse(refused(node, what, "leave the precision to autoplan", "autocast"))
+            _inline(module, graph, node, body, operands, refuse, detach=False)
 
 
-def _inline(module, graph, node, body, operands, *, detach) -> None:
+def _inline(module, graph, node, body, operands, refuse, *, detach) -> None:
     inner = getattr(module, body.target)
-    inline_regions(inner, inner.graph)
+    inline_regions(inner, inner.graph, refuse)
     values: dict[fx.Node, fx.Node] = {}
     detached: dict[fx.Node, fx.Node] = {}
     given = iter(operands)

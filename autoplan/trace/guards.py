@@ -28,7 +28,7 @@ def refuse_autocast_around(refuse: Refuse = refuse_at_once) -> None:
     kind = autocast_around()
     if kind is not None:
         what = f"torch.autocast({kind!r}) is on while the model is traced, which is not supported"
-        refuse(refused_here(what, "leave it, and give precision='bf16' or 'fp16'"))
+        refuse(refused_here(what, "leave it, and give precision='bf16' or 'fp16'", "autocast"))
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     def apply(cls, *args, **kwargs):
         if cls.__module__ != GENERATED_AUTOGRAD:
             what = f"{cls.__name__} is a custom torch.autograd.Function, whose backward cannot be"
-            refuse(refused_here(f"{what} traced", _DEFINE))
+            refuse(refused_here(f"{what} traced", _DEFINE, "custom autograd"))
         return original.__get__(None, cls)(*args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)  # pyright: ignore
@@ -59,7 +59,7 @@ def refuse_tensor_hooks(refuse: Refuse = refuse_at_once) -> Iterator[None]:
 
     def register_hook(tensor, hook):
         what = "the forward sets a hook on the gradient of a tensor, which cannot be traced"
-        refuse(refused_here(what, _DEFINE))
+        refuse(refused_here(what, _DEFINE, "gradient hook"))
         return original(tensor, hook)
 
     torch.Tensor.register_hook = register_hook  # pyright: ignore
@@ -76,7 +76,8 @@ def refuse_assigned_buffers(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     def look(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
         if name in module._buffers and module._buffers[name] is not value:
             what = f"the forward assigns to the buffer {name!r} of {type(module).__name__}"
-            refuse(refused_here(f"{what}, which is not supported", "update it outside the model"))
+            what = f"{what}, which is not supported"
+            refuse(refused_here(what, "update it outside the model", "buffer mutation"))
 
     handle = register_module_buffer_registration_hook(look)
     try:
@@ -91,7 +92,7 @@ def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) ->
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             what = f"{name} has a hook on its gradient, which would not run in parallel training"
             cure = "change the gradient between train_step and the optimizer's step"
-            refuse(RefusalError(what, "", cure))
+            refuse(RefusalError(what, "", cure, "gradient hook"))
 
 
 @contextmanager
@@ -105,7 +106,8 @@ def refuse_python_random(refuse: Refuse = refuse_at_once) -> Iterator[None]:
         random.setstate(before)
     if after != before:
         what = "the forward draws from Python's random module, so every step is another graph"
-        refuse(RefusalError(what, "", "draw with torch, or make the choice outside the model"))
+        cure = "draw with torch, or make the choice outside the model"
+        refuse(RefusalError(what, "", cure, "randomness"))
 
 
 Attribute = tuple[nn.Module, str]
@@ -182,4 +184,4 @@ def refuse_counting(
         if len(set(seen)) > 1:
             what = f"the forward of {type(module).__name__} changes its attribute {name!r} at every"
             what = f"{what} call, so every step is another graph"
-            refuse(RefusalError(what, "", "give the number as an input tensor"))
+            refuse(RefusalError(what, "", "give the number as an input tensor", "state"))

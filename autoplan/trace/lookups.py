@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from autoplan.trace.normalise import arguments
-from autoplan.trace.refusals import refused
+from autoplan.trace.refusals import Refuse, refused
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(
@@ -68,24 +68,24 @@ _LIBRARY.impl("bags", bags, "CompositeImplicitAutograd")
 BAGS = torch.ops.autoplan.bags.default
 
 
-def write_lookups(graph: fx.Graph) -> None:
+def write_lookups(graph: fx.Graph, refuse: Refuse) -> None:
     """Rewrites the lookups of an exported graph in place.
 
-    Raises:
-        UnsupportedModelError: for an embedding with ``max_norm``.
+    Args:
+        refuse: told of embeddings with ``max_norm``, which are then left without it.
     """
     for node in list(graph.nodes):
         if node.target is _aten.embedding_renorm_.default:
-            raise refused(
-                node,
-                "an embedding with max_norm writes over its weight in the forward, "
-                "which is not supported",
-                "leave max_norm out and shorten the rows after each optimizer step",
-            )
+            what = "an embedding with max_norm writes over its weight in the forward"
+            what = f"{what}, which is not supported"
+            cure = "leave max_norm out and shorten the rows after each optimizer step"
+            refuse(refused(node, what, cure, "parameter mutation"))
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
         if node.target in (_aten.embedding.default, _aten.embedding_bag.padding_idx):
             _make_dense(node)
         if node.target is _aten.embedding_bag.padding_idx:
-            _write_bags(graph, node)
+            _write_bags(graph, node, refuse)
 
 
 def _make_dense(node: fx.Node) -> None:
@@ -94,7 +94,7 @@ def _make_dense(node: fx.Node) -> None:
         node.args, node.kwargs = tuple({**given, "sparse": False}.values()), {}
 
 
-def _write_bags(graph: fx.Graph, node: fx.Node) -> None:
+def _write_bags(graph: fx.Graph, node: fx.Node, refuse: Refuse) -> None:
     """Bags whose gradients are scaled by how often a row is read stay as they are."""
     given = arguments(node)
     results = [user for user in node.users if user.users]
@@ -103,7 +103,11 @@ def _write_bags(graph: fx.Graph, node: fx.Node) -> None:
     ids, offsets = _unflattened(given)
     weights = given["per_sample_weights"]
     if offsets is None and weights is not None:
-        weights = _weights_by_sample(node, weights, ids)
+        weights = _weights_by_sample(weights, ids)
+        if weights is None:
+            what = "weights of an embedding bag in another shape than its ids are not supported"
+            refuse(refused(node, what, "give both as [samples, length]"))
+            return
     padding = given["padding_idx"]
     with graph.inserting_before(node):
         made = graph.call_function(
@@ -134,13 +138,9 @@ def _unflattened(given: dict[str, Any]) -> tuple[fx.Node, fx.Node | None]:
     return flat, offsets
 
 
-def _weights_by_sample(node: fx.Node, flat: fx.Node, ids: fx.Node) -> fx.Node:
-    """Weights by sample: what was flattened."""
+def _weights_by_sample(flat: fx.Node, ids: fx.Node) -> fx.Node | None:
+    """Weights by sample: what was flattened, if it has the shape of the numbers."""
     source: Any = flat.args[0] if flat.target is _aten.reshape.default else None
     if source is None or source.meta["val"].shape != ids.meta["val"].shape:
-        raise refused(
-            node,
-            "weights of an embedding bag in another shape than its ids are not supported",
-            "give both as [samples, length]",
-        )
+        return None
     return source

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from autoplan.errors import AutoplanError, UnsupportedModelError
+from autoplan.errors import AutoplanError, UnsupportedModelError, first_line
 from autoplan.trace.batch_norm import whole_batch_norms
 from autoplan.trace.guards import (
     refuse_assigned_buffers,
@@ -109,7 +109,7 @@ def export_loss(
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
             whole_experts(),
-            whole_batch_norms(),
+            whole_batch_norms(refuse),
             refuse_custom_autograd(refuse),
             refuse_tensor_hooks(refuse),
             refuse_assigned_buffers(refuse),
@@ -127,8 +127,8 @@ def export_loss(
 def _explained(error: Exception) -> RefusalError:
     where = line_of_error(error)
     if isinstance(error, GuardOnDataDependentSymNode):
-        return RefusalError(BRANCHES, where, "use torch.where or torch.cond")
-    lines = str(error).strip().splitlines() or [""]
-    what = f"tracing failed: {type(error).__name__}: {lines[0][:200]}"
+        cure = "use torch.where or torch.cond"
+        return RefusalError(BRANCHES, where, cure, "data-dependent branch")
+    what = f"tracing failed: {type(error).__name__}: {first_line(error, 200)}"
     cure = "check that the model runs on the example inputs in eager mode"
-    return RefusalError(what, where, cure)
+    return RefusalError(what, where, cure, "graph break")

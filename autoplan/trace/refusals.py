@@ -7,11 +7,30 @@ a survey of the model (``autoplan.diagnosis``) notes each and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import fx
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.source_lines import line_here, line_of_stack
+
+RefusalKind = Literal[
+    "BatchNorm",
+    "autocast",
+    "buffer mutation",
+    "custom autograd",
+    "data-dependent branch",
+    "data-dependent size",
+    "data-dependent value",
+    "gradient hook",
+    "graph break",
+    "in-place operator",
+    "not traceable",
+    "parameter mutation",
+    "randomness",
+    "state",
+]
+"""What a model is refused for, in a word."""
 
 
 class RefusalError(UnsupportedModelError):
@@ -21,11 +40,14 @@ class RefusalError(UnsupportedModelError):
         what: what the model does.
         where: the user's ``file:line``, '' when unknown.
         cure: what to do about it.
+        kind: which of the things it is that cannot be traced.
     """
 
-    def __init__(self, what: str, where: str, cure: str) -> None:
+    def __init__(
+        self, what: str, where: str, cure: str, kind: RefusalKind = "not traceable"
+    ) -> None:
         super().__init__(f"{what}{f' (at {where})' if where else ''}; {cure}")
-        self.what, self.where, self.cure = what, where, cure
+        self.what, self.where, self.cure, self.kind = what, where, cure, kind
 
 
 Refuse = Callable[[RefusalError], None]
@@ -41,11 +63,13 @@ def where_of(node: fx.Node) -> str:
     return line_of_stack(node.meta.get("stack_trace") or "")
 
 
-def refused(node: fx.Node, what: str, cure: str) -> RefusalError:
+def refused(
+    node: fx.Node, what: str, cure: str, kind: RefusalKind = "not traceable"
+) -> RefusalError:
     """The error for a node."""
-    return RefusalError(what, where_of(node), cure)
+    return RefusalError(what, where_of(node), cure, kind)
 
 
-def refused_here(what: str, cure: str) -> RefusalError:
+def refused_here(what: str, cure: str, kind: RefusalKind = "not traceable") -> RefusalError:
     """The error for what the forward does just now."""
-    return RefusalError(what, line_here(), cure)
+    return RefusalError(what, line_here(), cure, kind)

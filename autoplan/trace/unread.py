@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoplan.errors import UnsupportedModelError
 from autoplan.trace.drafts import Draft
+from autoplan.trace.refusals import RefusalError, Refuse
 
 _DROPOUT, _BATCH_NORM = "aten.dropout.default", "autoplan.batch_norm.default"
 _RUNNING_MEAN, _TRAINING = 3, 6
@@ -36,20 +36,22 @@ def unread_draws(drafts: Sequence[Draft], kept: Sequence[Draft]) -> tuple[str, .
     return tuple(found)
 
 
-def refuse_unread_norms(drafts: Sequence[Draft], kept: Sequence[Draft]) -> None:
+def refuse_unread_norms(drafts: Sequence[Draft], kept: Sequence[Draft], refuse: Refuse) -> None:
     """Refuses a BatchNorm that updates running statistics and is left out.
 
-    Raises:
-        UnsupportedModelError: naming its module and source line.
+    Args:
+        drafts, kept: as for ``unread_draws``.
+        refuse: told of its module and source line.
     """
     needed = {draft.name for draft in kept}
     for draft in drafts:
         if draft.target == _BATCH_NORM and draft.name not in needed and _updates(draft):
-            at = f" (at {draft.where})" if draft.where else ""
-            raise UnsupportedModelError(
-                f"the loss does not need the result of BatchNorm {draft.module!r}{at}, whose "
-                "running statistics it would update; take it out of the forward, or set it to eval"
+            what = (
+                f"the loss does not need the result of BatchNorm {draft.module!r}, whose running "
+                "statistics it would update"
             )
+            cure = "take it out of the forward, or set it to eval"
+            refuse(RefusalError(what, draft.where, cure, "BatchNorm"))
 
 
 def _updates(draft: Draft) -> bool:

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import autoplan
 from autoplan.cli.main import main
@@ -217,6 +218,37 @@ def test_all_is_found_in_one_run_the_gravest_first():
     ]  # fmt: skip
     effects = [one.effect for one in found.findings]
     assert effects == sorted(effects, key=["stops", "limits", "costs"].index)
+
+
+class Moving(nn.Module):
+    """Writes to what lasts, in three ways that could be passed over, and branches at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 16, max_norm=1.0)
+        self.twice, self.aside = nn.BatchNorm1d(16), nn.BatchNorm1d(16)
+
+    def forward(self, ids):
+        x = self.table(ids)  # line: parameter mutation
+        x = checkpoint(self.twice, x, use_reentrant=False)  # line: BatchNorm
+        self.aside(x)  # line: BatchNorm aside
+        if x.sum() > 0:  # line: branch behind
+            x = x * 2
+        return x.sum()
+
+
+def test_the_look_goes_on_behind_what_writes_to_weights_and_statistics():
+    found = autoplan.doctor(Moving(), (torch.zeros(4, dtype=torch.long),))
+    stops = [(one.kind, *(p.where for p in one.places)) for one in found.findings[:4]]
+    assert sorted(stops) == sorted(
+        [
+            ("parameter mutation", _line("parameter mutation")[0]),
+            ("BatchNorm", _line("BatchNorm")[0]),
+            ("BatchNorm", _line("BatchNorm aside")[0]),
+            ("data-dependent branch", _line("branch behind")[0]),
+        ]
+    )
+    assert {one.effect for one in found.findings[4:]} <= {"limits", "costs"}
 
 
 class Attention(nn.Module):
