@@ -47,7 +47,8 @@ class RefusalError(UnsupportedModelError):
         self, what: str, where: str, cure: str, kind: RefusalKind = "not traceable"
     ) -> None:
         super().__init__(f"{what}{f' (at {where})' if where else ''}; {cure}")
-        self.what, self.where, self.cure, self.kind = what, where, cure, kind
+        self.what, self.where, self.cure = what, where, cure
+        self.kind: RefusalKind = kind
 
 
 Refuse = Callable[[RefusalError], None]
