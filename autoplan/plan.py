@@ -8,13 +8,14 @@ date: planning the same job twice gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from autoplan.job import Job
 from cost_models.memory import MemoryBreakdown
+from cost_models.schedule_times import StageTimes
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +105,38 @@ class StageEstimate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StageTiming:
+    """What was simulated of one pipeline stage, on each of its devices.
+
+    Attributes:
+        times: seconds of one microbatch.
+        forward_messages_s, backward_messages_s: what messages over ``tp`` and ``dp`` add to the
+            forward and to the whole backward in ``times``.
+        tail_s: messages over ``dp`` that show behind the stage's last backward of a step.
+        optimizer_s: the optimizer's update of its weights.
+        kept_bytes: activations of one microbatch, from its forward to its backward.
+    """
+
+    times: StageTimes
+    forward_messages_s: float
+    backward_messages_s: float
+    tail_s: float
+    optimizer_s: float
+    kept_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
     """Predictions for one training step.
 
-    ``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s``. ``comm_s`` is time by
-    collective and axis, hidden or not, for the report ("all_reduce tp": 0.012).
+    ``step_s = compute_s + exposed_comm_s + bubble_s + optimizer_s``. By collective and axis, on the
+    rank that is busy for longest: ``comm_s``, time, hidden or not ("all_reduce tp": 0.012), and
+    ``comm_bytes`` and ``comm_counts``, of the whole tensors that its messages are about.
+
+    Attributes:
+        exposed_by_axis_s: what ``exposed_comm_s`` is made of.
+        head_s: messages over ``dp`` that show before the first forward of all stages.
+        timings: of each stage in the model's order; one without a pipeline.
     """
 
     step_s: float
@@ -123,6 +151,11 @@ class Estimate:
     peak_memory_bytes: int
     memory_limit_bytes: int
     stages: tuple[StageEstimate, ...]
+    comm_bytes: Mapping[str, int] = field(default_factory=dict)
+    comm_counts: Mapping[str, int] = field(default_factory=dict)
+    exposed_by_axis_s: Mapping[str, float] = field(default_factory=dict)
+    head_s: float = 0.0
+    timings: tuple[StageTiming, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

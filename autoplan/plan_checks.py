@@ -10,6 +10,7 @@ from collections import Counter
 
 from autoplan.errors import PlanError
 from autoplan.plan import Plan, RegionPlan, StagePlan
+from cost_models.schedule_times import check_times
 from cost_models.schedules import PipelineShape, ScheduleError
 from hardware_profiles.validation import one_line
 
@@ -26,6 +27,7 @@ def check_plan(plan: Plan) -> None:
     _check_pipeline(plan)
     if plan.stages:
         _check_stages(plan.stages, plan.regions)
+    _check_timings(plan)
 
 
 def _check_counts(plan: Plan) -> None:
@@ -59,6 +61,16 @@ def _check_ranks(plan: Plan) -> None:
         raise _wrong("replicas", f"{plan.replicas} does not divide the {mesh.dp} ranks of dp")
     if len(plan.estimate.stages) != mesh.pp:
         raise _wrong("estimate.stages", f"{len(plan.estimate.stages)} for {mesh.pp} ranks of pp")
+
+
+def _check_timings(plan: Plan) -> None:
+    timings = plan.estimate.timings
+    if timings and len(timings) != max(1, len(plan.stages)):
+        raise _wrong("estimate.timings", f"{len(timings)} for {max(1, len(plan.stages))} stages")
+    try:
+        check_times([timing.times for timing in timings])
+    except ScheduleError as error:
+        raise _wrong("estimate.timings", one_line(str(error))) from None
 
 
 def _check_regions(regions: tuple[RegionPlan, ...]) -> None:

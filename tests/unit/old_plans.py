@@ -9,8 +9,11 @@ from autoplan import plan_io
 from autoplan.plan import Plan
 
 # By version: objects of the file that lack members which the present version has.
-_LACKS_IN_3 = {"regions.*": ("reconverted_inputs",)}
-_LACKS_IN_2 = {
+_LACKS_IN_4 = {
+    "estimate": ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings"),
+}
+_LACKS_IN_3 = _LACKS_IN_4 | {"regions.*": ("reconverted_inputs",)}
+_LACKS_IN_2 = _LACKS_IN_4 | {
     "": ("stages", "replicas"),
     "job": ("planned_only",),
     "job.pins": ("schedule", "stages_per_rank", "replicas", "outermost"),
@@ -21,7 +24,7 @@ _LACKS_IN_2 = {
     "alternatives.*.mesh": ("outermost",),
 }
 _LACKS_IN_1 = _LACKS_IN_2 | {"job": ("memory_limit_bytes", "placements", "planned_only")}
-LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3}
+LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3, 4: _LACKS_IN_4}
 
 
 def as_version(plan: Plan, version: int, *, keeping: str = "") -> str:

@@ -249,12 +249,13 @@ def test_text_is_readable():
         ("job.global_batch", 8, "not the global batch of 8"),
         ("zero", 4, "zero: 4 is not a stage"),
         ("zero", 2**63, "does not fit 64 bits"),
-        ("version", 5, "version 5 is not 4"),
-        ("version", "1", "version '1' is not 4"),
-        ("version", True, "version True is not 4"),
+        ("version", 6, "version 6 is not 5"),
+        ("version", "1", "version '1' is not 5"),
+        ("version", True, "version True is not 5"),
         ("version", 1, "job.memory_limit_bytes: unknown field in a file of version 1"),
         ("version", 2, "job.planned_only: unknown field in a file of version 2"),
         ("version", 3, "regions.0.reconverted_inputs: unknown field in a file of version 3"),
+        ("version", 4, "estimate.comm_bytes: unknown field in a file of version 4"),
         ("job.memory_margin", 1, "job.memory_margin: "),
         ("job.memory_limit_bytes", 0, "job.memory_limit_bytes: 0 is none"),
         ("job.memory_limit_bytes", True, "job.memory_limit_bytes: .*integer"),
@@ -270,7 +271,7 @@ def test_wrong_fields_are_named(path, value, complaint):
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_files_of_older_versions_load_and_are_written_anew(version):
     found = plan_io.from_json(as_version(sample_plan.PLAN, version))
     assert found == sample_plan.PLAN
@@ -281,7 +282,7 @@ def test_files_of_older_versions_load_and_are_written_anew(version):
     ("version", "member"),
     [
         (version, member)
-        for version in (1, 2, 3)
+        for version in (1, 2, 3, 4)
         for member in members_after(sample_plan.PLAN, version)
     ],
 )

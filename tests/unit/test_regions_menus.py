@@ -149,8 +149,8 @@ def test_columns_take_what_their_choices_say(seed: int) -> None:
             assert getattr(least.column, name) == pytest.approx(expected, rel=1e-9, abs=1e-18)
         sent = least.column.forward_messages_s, least.column.backward_messages_s
         assert sent == pytest.approx(found.messages_s, rel=1e-9, abs=1e-18)
-        by_kind = made.menus.messages_s(key, least.column)
-        assert sum(by_kind.values()) == pytest.approx(sum(sent), rel=1e-9, abs=1e-18)
+        by_kind = made.menus.messages(key, least.column)
+        assert sum(one.seconds for one in by_kind.values()) == pytest.approx(sum(sent), rel=1e-9, abs=1e-18)
 
 
 @given(SEEDS, st.sampled_from(["free", "none", "full"]))

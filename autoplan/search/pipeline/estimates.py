@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 
-from autoplan.plan import Estimate, StageEstimate
+from autoplan.plan import Estimate, StageEstimate, StageTiming
+from autoplan.search.pipeline.sent import sent_by
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
 from cost_models.peaks import peak_flops_per_s
@@ -22,8 +23,8 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
     at its own first and last action included, is the bubble.
     """
     job, value = pricing.job, found.value
-    stages = _ranks(pricing, found)
     parts = busiest_parts(found)
+    sent = sent_by(found, parts.stages)
     samples_per_s = job.global_batch / value.step_s
     seq_len = job.model.seq_len
     return Estimate(
@@ -32,13 +33,35 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
         exposed_comm_s=parts.exposed_comm_s,
         bubble_s=parts.bubble_s,
         optimizer_s=parts.optimizer_s,
-        comm_s=parts.messages_s(),
+        comm_s={name: each.seconds for name, each in sent.items()},
         tokens_per_s=samples_per_s * seq_len if seq_len else None,
         samples_per_s=samples_per_s,
         mfu=_model_flops(pricing) / (value.step_s * _peak_flops_per_s(pricing)),
         peak_memory_bytes=max(memory.total for memory in value.memory),
         memory_limit_bytes=pricing.limit_bytes,
-        stages=stages,
+        stages=_ranks(pricing, found),
+        comm_bytes={name: math.ceil(each.nbytes) for name, each in sent.items()},
+        comm_counts={name: each.count for name, each in sent.items()},
+        exposed_by_axis_s=parts.exposed_by_axis_s,
+        head_s=value.head_s,
+        timings=_timings(found),
+    )
+
+
+def _timings(found: Found) -> tuple[StageTiming, ...]:
+    value = found.value
+    return tuple(
+        StageTiming(
+            times=times,
+            forward_messages_s=seconds.forward_s - load.forward_window_s,
+            backward_messages_s=seconds.backward_input_s
+            + seconds.backward_weight_s
+            - load.backward_window_s,
+            tail_s=seconds.tail_s,
+            optimizer_s=seconds.optimizer_s,
+            kept_bytes=math.ceil(load.kept_bytes),
+        )
+        for load, seconds, times in zip(value.loads, value.seconds, value.sent, strict=True)
     )
 
 
@@ -95,42 +118,24 @@ class RankParts:
 
     def __init__(self, found: Found, rank: int) -> None:
         value, count = found.value, found.config.num_microbatches
-        self._found = found
-        self._stages = _stages_of(found, rank)
+        self.stages = _stages_of(found, rank)
         self.step_s = value.step_s
-        loads = [value.loads[stage] for stage in self._stages]
-        seconds = [value.seconds[stage] for stage in self._stages]
+        loads = [value.loads[stage] for stage in self.stages]
+        seconds = [value.seconds[stage] for stage in self.stages]
         self.compute_s = count * sum(
             load.forward_window_s + load.backward_window_s for load in loads
         )
         self.optimizer_s = sum(each.optimizer_s for each in seconds)
-        over_tp_s = sum(load.forward_s + load.backward_s for load in loads)
-        self.exposed_comm_s = count * over_tp_s - self.compute_s
+        with_tp_s = count * sum(load.forward_s + load.backward_s for load in loads)
+        over_dp_s = value.head_s + max(each.tail_s for each in seconds)
         if found.config.pp == 1:
-            self.exposed_comm_s += sum(each.exposed_s for each in seconds)
-        else:
-            self.exposed_comm_s += value.head_s + max(each.tail_s for each in seconds)
-        self.exposed_comm_s += value.times.exposed_send_s[rank]
+            over_dp_s = sum(each.exposed_s for each in seconds)
+        self.exposed_by_axis_s = {
+            "dp": over_dp_s,
+            "pp": value.times.exposed_send_s[rank],
+            "tp": with_tp_s - self.compute_s,
+        }
+        self.exposed_comm_s = sum(self.exposed_by_axis_s.values())
         known_s = self.compute_s + self.optimizer_s + self.exposed_comm_s
         waited_s = value.step_s - known_s
         self.bubble_s = waited_s if waited_s > _ROUNDING * value.step_s else 0.0
-
-    def messages_s(self) -> dict[str, float]:
-        """Seconds of all messages in a step, hidden ones included, by collective and axis."""
-        found, counted = self._found, defaultdict[str, float](float)
-        for stage in self._stages:
-            for kind, seconds in found.value.seconds[stage].messages_s.items():
-                counted[f"{kind} dp"] += seconds
-            for column, key in found.columns(stage):
-                for kind, seconds in found.family.menus.messages_s(key, column).items():
-                    counted[f"{kind} tp"] += found.config.num_microbatches * seconds
-        counted["send_recv pp"] = self._sends_s()
-        return {name: seconds for name, seconds in sorted(counted.items()) if seconds > 0}
-
-    def _sends_s(self) -> float:
-        """Messages that the rank sends to its neighbours in one step."""
-        value, count = self._found.value, self._found.config.num_microbatches
-        return count * sum(
-            value.sent[stage].send_forward_s + value.sent[stage].send_backward_s
-            for stage in self._stages
-        )

@@ -17,7 +17,7 @@ from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.boundaries import boundaries_of, boundary_of, folded_ref
 from autoplan.search.regions.column import Column
 from autoplan.search.regions.menu import ModeTables, RegionMenu
-from autoplan.search.regions.messages import messages_of
+from autoplan.search.regions.messages import Sent, messages_of
 from autoplan.search.regions.region import key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
@@ -224,8 +224,8 @@ class RegionMenus:
         mode, *choices = column.choices
         return _decisions(self.tables(key).ways[mode], choices)
 
-    def messages_s(self, key: str, column: Column) -> Mapping[str, float]:
-        """Seconds of a column's messages over ``tp`` for one microbatch, by collective."""
+    def messages(self, key: str, column: Column) -> Mapping[str, Sent]:
+        """A column's messages over ``tp`` for one microbatch, by collective."""
         mode, *choices = column.choices
         return messages_of(self.tables(key).ways[mode], self.costs, choices)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.conversion_terms import Source, Use, links_of
@@ -12,17 +13,39 @@ from autoplan.sharding.redistribute import Message
 from autoplan.sharding.strategies import Port
 
 
-def messages_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> Mapping[str, float]:
-    """Seconds of one microbatch's messages by collective, forward, backward and once again.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sent:
+    """Some messages together; ``nbytes`` of the whole tensors that they are about."""
+
+    seconds: float = 0.0
+    nbytes: float = 0.0
+    count: int = 0
+
+    def __add__(self, other: Sent) -> Sent:
+        return Sent(
+            seconds=self.seconds + other.seconds,
+            nbytes=self.nbytes + other.nbytes,
+            count=self.count + other.count,
+        )
+
+    def times(self, number: int) -> Sent:
+        """So many times as much."""
+        return Sent(
+            seconds=number * self.seconds, nbytes=number * self.nbytes, count=number * self.count
+        )
+
+
+def messages_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> Mapping[str, Sent]:
+    """One microbatch's messages by collective, forward, backward and once again.
 
     Args:
         choices: of all decisions of the region.
     """
-    found: dict[str, float] = defaultdict(float)
+    found = defaultdict[str, Sent](Sent)
 
     def send(sent: tuple[Message, ...], seconds: float) -> None:
-        for kind, _ in sent:
-            found[kind] += seconds / len(sent)
+        for kind, nbytes in sent:
+            found[kind] += Sent(seconds=seconds / len(sent), nbytes=nbytes, count=1)
 
     for source, uses in links_of(ways, costs):
         placement = source.placements[choices[source.number]]
