@@ -52,6 +52,7 @@ def plan(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     precision: str = "bf16",
     optimizer: str = "adamw",
+    batch_norm: str = "sync",
     pins: GivenPins = None,
     placements: Mapping[str, object] | None = None,
     memory_limit: str | float | None = None,
@@ -75,6 +76,9 @@ def plan(
         seq_len, inputs: tokens per sample, and shapes of inputs, of a model given by name.
         precision: ``bf16`` or ``fp16`` (with fp32 master weights), or ``fp32``.
         optimizer: what memory and time are planned for: a name in ``cost_models.optimizers``.
+        batch_norm: ``sync``, where BatchNorms take the statistics of the whole batch, so that a
+            rank has one microbatch and there is no pipeline; or ``local``, where each data-parallel
+            rank and microbatch takes those of its own rows, as in plain DDP.
         pins: decisions already taken: ``{"tp": 2, "recompute": "full"}``.
         placements: how parameters are stored over ``tp``, by globs of their names:
             ``{"model.layers.*.mlp.*.weight": "Shard(0)"}``, or ``"Replicate()"``.
@@ -104,6 +108,7 @@ def plan(
         global_batch=global_batch,
         precision=precision,
         optimizer=optimizer,
+        batch_norm=batch_norm,
         pins=request.make_pins(pins),
         placements=placements,
         memory_limit=memory_limit,
@@ -129,6 +134,7 @@ def compile(
     cluster: str | None = None,
     precision: str | None = None,
     optimizer: str | None = None,
+    batch_norm: str | None = None,
     pins: GivenPins = None,
     placements: Mapping[str, object] | None = None,
     memory_limit: str | float | None = None,
@@ -151,7 +157,7 @@ def compile(
         cluster: hardware profile; by default that of the devices we run on, the CPU included.
         precision: ``bf16`` by default; ``fp16`` needs a scaler in ``train_step``.
         optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
-        pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
+        batch_norm, pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
             ``autoplan.plan``.
         seed: of all dropouts, whose masks are the same under every plan; that of rank 0 counts, by
             default ``torch.initial_seed()``.
@@ -165,8 +171,9 @@ def compile(
 
     launch.start_process_group()
     options = {"global_batch": global_batch, "cluster": cluster, "precision": precision,
-               "optimizer": optimizer, "pins": pins, "placements": placements,
-               "memory_limit": memory_limit, "memory_margin": memory_margin}  # fmt: skip
+               "optimizer": optimizer, "batch_norm": batch_norm, "pins": pins,
+               "placements": placements, "memory_limit": memory_limit,
+               "memory_margin": memory_margin}  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     decided = None if plan is None else launch.agree(lambda: _read(plan, given))
     job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
@@ -208,7 +215,7 @@ def explain(
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
     question = request.make_question(why_not)
     job, tell = decided.job, progress or _tell_nobody
-    cluster = request.load_cluster(job.cluster)
+    cluster = request.cluster_of(job)
     if cluster.digest != decided.profile_digest:
         raise PlanError(f"the profile {job.cluster} changed since the plan was made; plan again")
     _, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
@@ -348,13 +355,14 @@ def _capture(
         dtype=COMPUTE_DTYPES[job.precision],
         global_batch=job.global_batch,
         unfuses_attention=unfuses_attention,
+        batch_norm=job.batch_norm,
     )
 
 
 def _search(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None = None) -> Plan:
     from autoplan.search.planner import plan_job
 
-    cluster = request.load_cluster(job.cluster)
+    cluster = request.cluster_of(job)
     found = plan_job(graph, job, cluster, progress=_second_half(tell), deadline=deadline)
     return replace(found, warnings=tuple(_obstacles(graph, found)))
 
@@ -403,6 +411,7 @@ def _local_job(source: ModelSource, given: Mapping[str, Any]) -> Job:
         global_batch=given["global_batch"],
         precision=given.get("precision", "bf16"),
         optimizer=given.get("optimizer", "adamw"),
+        batch_norm=given.get("batch_norm", "sync"),
         pins=request.make_pins(given.get("pins")),
         placements=given.get("placements"),
         memory_limit=given.get("memory_limit"),

@@ -14,11 +14,12 @@ from typing import get_args
 from autoplan import amounts
 from autoplan.errors import PlanError, ProfileError
 from autoplan.explanation import PLACE, Question
-from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins, Precision
+from autoplan.job import DEFAULT_MEMORY_MARGIN, BatchNormMode, Job, ModelSource, Pins, Precision
 from autoplan.search.overrides import given_placements
 from autoplan.search.pins import SCHEDULES, check_pins
 from cost_models.optimizers import OPTIMIZERS
 from hardware_profiles.load import ProfileFault, load
+from hardware_profiles.sharing import in_use
 from hardware_profiles.spec import ClusterSpec
 
 PIN_NAMES = tuple(field.name for field in fields(Pins))
@@ -38,6 +39,15 @@ def load_cluster(name_or_path: str | Path) -> ClusterSpec:
         return load(name_or_path)
     except ProfileFault as fault:
         raise ProfileError(str(fault)) from None
+
+
+def cluster_of(job: Job) -> ClusterSpec:
+    """The cluster of a job with as many devices of each node at work as the job uses.
+
+    Raises:
+        ProfileError: the profile is unknown or malformed.
+    """
+    return in_use(load_cluster(job.cluster), job.gpus_per_node)
 
 
 def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
@@ -84,6 +94,7 @@ def make_job(
     memory_margin: str | float = DEFAULT_MEMORY_MARGIN,
     placements: Mapping[str, object] | None = None,
     planned_only: bool = False,
+    batch_norm: str = "sync",
 ) -> Job:
     """The job, on all devices of a node unless ``gpus_per_node`` says how many.
 
@@ -102,6 +113,7 @@ def make_job(
         raise PlanError(f"global batch {global_batch}: give at most {LARGEST_BATCH} samples a step")
     _check_known("precision", precision, get_args(Precision))
     _check_known("optimizer", optimizer, OPTIMIZERS)
+    _check_known("batch_norm", batch_norm, get_args(BatchNormMode))
     job = Job(
         model=source,
         cluster=cluster,
@@ -117,6 +129,7 @@ def make_job(
         memory_margin=amounts.margin(memory_margin),
         placements=given_placements(placements),
         planned_only=planned_only,
+        batch_norm=batch_norm,  # pyright: ignore[reportArgumentType]
     )
     check_pins(job)
     return job

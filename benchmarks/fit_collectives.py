@@ -27,9 +27,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.collective_rows import Row, clusters, errors, read
-from benchmarks.pattern_search import pattern_search
 from benchmarks.profile_files import read_values, write_values
-from hardware_profiles.spec import ClusterSpec, LinkSpec
+from cost_models.pattern_search import pattern_search
+from hardware_profiles.changed import with_constant
+from hardware_profiles.spec import ClusterSpec
 
 LINKS = Path(__file__).parents[1] / "hardware_profiles" / "data" / "links"
 SEED, RESTARTS = 0, 4
@@ -129,17 +130,6 @@ CARRIED = (
     ("ib-ndr400", "ib-hdr200", (*_LATENCIES, *_RATES)),
     ("efa100", "efa400", ("launch_s", _LAUNCHES[1], _RATES[1])),
 )
-
-
-def with_constant(link: LinkSpec, name: str, value: float) -> LinkSpec:
-    """The link with another value of the constant."""
-    match name.split("."):
-        case ["protocols", protocol, part]:
-            changed = replace(link.protocols[protocol], **{part: value})
-            return replace(link, protocols={**link.protocols, protocol: changed})
-        case ["group_share", ranks]:
-            return replace(link, group_share={**link.group_share, int(ranks): value})
-    return replace(link, **{name: value})
 
 
 def loss(

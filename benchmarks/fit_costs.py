@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measured_steps import Measured, loss, measured, median_error
-from benchmarks.pattern_search import fit_constants
 from benchmarks.profile_files import read_values, write_values
+from cost_models.pattern_search import fit_constants
 
 ROOT = Path(__file__).parents[1]
 DEVICES = ROOT / "hardware_profiles" / "data" / "devices"

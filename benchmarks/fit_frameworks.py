@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measured_steps import RUNS, SWEEPS, Measured, errors, loss, measured
-from benchmarks.pattern_search import fit_constants
+from cost_models.pattern_search import fit_constants
 
 EVERY = 6  # rows of a sweep
 

@@ -22,12 +22,19 @@ from hardware_profiles.schema import (
     DeviceFacts,
     Fact,
     LinkFacts,
+    MachineFacts,
     ProfileFacts,
     ProtocolFacts,
     T,
     facts_of,
 )
-from hardware_profiles.spec import ClusterSpec, DeviceSpec, LinkSpec, ProtocolSpec
+from hardware_profiles.spec import (
+    ClusterSpec,
+    DeviceSpec,
+    LinkSpec,
+    MachineSpec,
+    ProtocolSpec,
+)
 from hardware_profiles.validation import first_fault, one_line
 
 _DATA = Path(__file__).parent / "data"
@@ -52,12 +59,21 @@ def load(name_or_path: str | Path) -> ClusterSpec:
     Raises:
         ProfileFault: no such profile, or the file breaks the rules of ``schema``.
     """
+    return _cluster(load_facts(name_or_path))
+
+
+def load_facts(name_or_path: str | Path) -> ProfileFacts:
+    """The facts of a profile, found as ``load`` does.
+
+    Raises:
+        ProfileFault: as ``load``.
+    """
     text = str(name_or_path)
     if text.endswith(".toml"):
-        return parse(_read(Path(text)), where=text)
+        return parse_facts(_read(Path(text)), where=text)
     if text not in names():
         raise ProfileFault(_unknown(text))
-    return parse(_read(_DATA / f"{text}.toml"), where=text)
+    return parse_facts(_read(_DATA / f"{text}.toml"), where=text)
 
 
 def parse(text: str, *, where: str) -> ClusterSpec:
@@ -65,6 +81,15 @@ def parse(text: str, *, where: str) -> ClusterSpec:
 
     Raises:
         ProfileFault: the text is not TOML, or breaks the rules of ``schema``.
+    """
+    return _cluster(parse_facts(text, where=where))
+
+
+def parse_facts(text: str, *, where: str) -> ProfileFacts:
+    """The facts of a profile's text.
+
+    Raises:
+        ProfileFault: as ``parse``, and for a measured profile whose figures are not those measured.
     """
     label = one_line(where)
     try:
@@ -75,7 +100,19 @@ def parse(text: str, *, where: str) -> ClusterSpec:
         raise ProfileFault(f"profile {label}: {first_fault(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ProfileFault(f"profile {label} is not TOML: {one_line(str(error))}") from None
-    return _cluster(facts)
+    if facts.machine and facts.machine.digest != digest(facts):
+        raise ProfileFault(
+            f"profile {label}: machine.digest: the figures are not those that were measured; run "
+            "`autoplan profile` again, or take the [machine] table out of a profile edited by hand"
+        )
+    return facts
+
+
+def digest(profile: ProfileFacts) -> str:
+    """Hash of every figure of a profile."""
+    facts = {name: fact.value for name, fact in facts_of(profile)}
+    values = {"backend": profile.backend, **facts}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _with_parts(profile: dict[str, Any], label: str) -> dict[str, Any]:
@@ -128,7 +165,6 @@ def _unknown(name: str) -> str:
 
 
 def _cluster(profile: ProfileFacts) -> ClusterSpec:
-    facts = dict(facts_of(profile))
     return ClusterSpec(
         name=profile.name,
         description=profile.description,
@@ -139,13 +175,26 @@ def _cluster(profile: ProfileFacts) -> ClusterSpec:
         inter_node=_link(profile.inter_node),
         backend=profile.backend,
         overlap_efficiency=profile.overlap_efficiency.value,
-        provenance={name: fact.provenance for name, fact in facts.items()},
-        digest=_digest(profile.backend, facts),
+        provenance={name: fact.provenance for name, fact in facts_of(profile)},
+        digest=digest(profile),
         scaleup_gpus=_optional(profile.scaleup_gpus),
         nics_per_node=_optional(profile.nics_per_node),
         oversubscription=_optional(profile.oversubscription) or 1.0,
         price_per_gpu_hour_usd=_optional(profile.price_per_gpu_hour_usd),
         step_jitter=_optional(profile.step_jitter),
+        busy_share={int(number): fact.value for number, fact in profile.busy_share.items()},
+        machine=_machine(profile.machine) if profile.machine else None,
+    )
+
+
+def _machine(facts: MachineFacts) -> MachineSpec:
+    return MachineSpec(
+        device=facts.device,
+        devices=facts.devices,
+        cores=facts.cores,
+        threads=facts.threads,
+        memory_bytes=facts.memory_bytes,
+        torch=facts.torch,
     )
 
 
@@ -195,8 +244,3 @@ def _protocol(facts: ProtocolFacts) -> ProtocolSpec:
 
 def _optional(fact: Fact[T] | None) -> T | None:
     return None if fact is None else fact.value
-
-
-def _digest(backend: str, facts: dict[str, Fact]) -> str:
-    values = {"backend": backend, **{name: fact.value for name, fact in facts.items()}}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -93,6 +93,22 @@ class LinkFacts(_Strict):
     group_share: dict[GroupSize, Fact[Fraction]] = {}
 
 
+class MachineFacts(_Strict):
+    """The file's side of ``spec.MachineSpec``.
+
+    ``digest`` is that of the profile's figures as they were measured.
+    """
+
+    device: Text
+    devices: Count
+    cores: Count
+    threads: Count
+    memory_bytes: Bytes
+    torch: Text
+    measured_on: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class ProfileFacts(_Strict):
     """The file's side of ``spec.ClusterSpec``."""
 
@@ -107,6 +123,8 @@ class ProfileFacts(_Strict):
     overlap_efficiency: Fact[FractionOrNone]
     price_per_gpu_hour_usd: Fact[Positive] | None = None
     step_jitter: Fact[FractionOrNone] | None = None
+    busy_share: dict[GroupSize, Fact[Fraction]] = {}
+    machine: MachineFacts | None = None
     device: DeviceFacts
     intra_node: LinkFacts
     inter_node: LinkFacts

@@ -101,6 +101,27 @@ class LinkSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MachineSpec:
+    """The machine that a profile was measured on; two that are equal need no profile each.
+
+    Attributes:
+        device: what the vendor calls the accelerator, or the processor.
+        devices: accelerators of a node; the most processes that were measured at once on a CPU.
+        cores: that processes may use.
+        threads: of each process.
+        memory_bytes: of the machine, for all processes.
+        torch: version.
+    """
+
+    device: str
+    devices: int
+    cores: int
+    threads: int
+    memory_bytes: int
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSpec:
     """Equal nodes of equal devices: one link tier inside a node, one between nodes.
 
@@ -112,6 +133,9 @@ class ClusterSpec:
         overlap_efficiency: fraction of data-parallel communication that can hide under compute.
         step_jitter: standard deviation of one device's step time over its mean; None: devices are
             equally fast.
+        busy_share: fraction of its own and its links' rates that each device has while so many of a
+            node work (``sharing``); empty where devices do not notice each other.
+        machine: where the profile was measured; None: figures of machines of a kind.
         provenance: source class of every value, by dotted name (``device.launch_s``).
         digest: hash of the profile's values, kept in plans to notice a changed profile.
     """
@@ -132,6 +156,8 @@ class ClusterSpec:
     oversubscription: float = 1.0
     price_per_gpu_hour_usd: float | None = None
     step_jitter: float | None = None
+    busy_share: Mapping[int, float] = field(default_factory=dict)
+    machine: MachineSpec | None = None
 
     @property
     def nodes_per_domain(self) -> int:
