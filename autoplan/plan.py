@@ -114,7 +114,7 @@ class StageTiming:
             forward and to the whole backward in ``times``.
         tail_s: messages over ``dp`` that show behind the stage's last backward of a step.
         optimizer_s: the optimizer's update of its weights.
-        kept_bytes: activations of one microbatch, from its forward to its backward.
+        kept_bytes: activations of one microbatch, from its forward to its backward; rounded down.
     """
 
     times: StageTimes
@@ -187,6 +187,26 @@ class SearchRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OpaquePlan:
+    """An operator without a rule: on ``tp`` every rank computes the whole of it.
+
+    Attributes:
+        operator: its name, ``mylib::op``.
+        calls: how many the model has.
+        first: name of the first of them.
+        splits_batch: whether samples were seen to stay apart, so that ranks of ``dp`` and
+            microbatches share the batch; else the whole model has the batch in one piece.
+        microbatch_s: seconds of all calls for one microbatch, forward and backward, run once.
+    """
+
+    operator: str
+    calls: int
+    first: str
+    splits_batch: bool
+    microbatch_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """The decisions and their estimate.
 
@@ -197,6 +217,7 @@ class Plan:
         replicas: how many groups of data-parallel ranks each hold a whole copy of what ZeRO splits
             (hybrid sharding); it divides ``dp``.
         warnings: what keeps the plan from running as it stands.
+        opaque: the operators of the model that have no rule.
     """
 
     job: Job
@@ -214,4 +235,5 @@ class Plan:
     stages: tuple[StagePlan, ...] = ()
     replicas: int = 1
     warnings: tuple[str, ...] = ()
+    opaque: tuple[OpaquePlan, ...] = ()
     version: int = PLAN_VERSION

@@ -59,7 +59,7 @@ def _timings(found: Found) -> tuple[StageTiming, ...]:
             - load.backward_window_s,
             tail_s=seconds.tail_s,
             optimizer_s=seconds.optimizer_s,
-            kept_bytes=math.ceil(load.kept_bytes),
+            kept_bytes=int(load.kept_bytes),
         )
         for load, seconds, times in zip(value.loads, value.seconds, value.sent, strict=True)
     )
