@@ -32,9 +32,12 @@ _NEW_MEMBERS = {
         *(f"alternatives.*.{member}" for member in ("schedule", "stages_per_rank", "replicas")),
     ),
     4: ("regions.*.reconverted_inputs",),
-    5: tuple(
-        f"estimate.{member}"
-        for member in ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings")
+    5: (
+        *(
+            f"estimate.{member}"
+            for member in ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings")
+        ),
+        "opaque",
     ),
 }
 

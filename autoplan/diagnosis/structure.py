@@ -10,7 +10,7 @@ from autoplan.diagnosis.lines import places
 from autoplan.findings import Effect, Finding
 from autoplan.sharding.batch import BatchLayout, batch_layout
 from autoplan.sharding.placement import Partial
-from autoplan.sharding.rules import known
+from autoplan.sharding.rules import known, opaque_operators
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
@@ -31,21 +31,17 @@ def findings_of(graph: OpGraph) -> Iterator[Finding]:
 
 def _without_rules(graph: OpGraph, layout: BatchLayout) -> Iterator[Finding]:
     mixing = {text.partition(": ")[0] for text in layout.mixing}
-    unknown = [node for node in graph.of_kind("call") if not known(node.target)]
-    for target, calls in _by(unknown, lambda node: node.target):
-        namespace, _, name = target.partition(".")
-        written = f"{namespace}::{name.removesuffix('.default')}"
-        apart = not any(node.name in mixing for node in calls)
-        yield Finding(
-            kind="operator without a rule",
-            effect="limits",
-            what=f"{written} has no rule, in {_counted(calls, 'call')}",
-            cost="every rank of tp computes the whole of it"
-            + ("" if apart else f", and {_ONE_PIECE}"),
-            cure=f"register one: autoplan.register_rule({written!r}, 'b s h -> b s h')"
-            if namespace != "aten"
+    for found in opaque_operators(graph):
+        calls = [graph.by_name[name] for name in found.calls]
+        apart = found.keeps_samples_apart and mixing.isdisjoint(found.calls)
+        yield _limit(
+            "operator without a rule",
+            f"{found.name} has no rule, in {_counted(calls, 'call')}",
+            "every rank of tp computes the whole of it" + ("" if apart else f", and {_ONE_PIECE}"),
+            f"register one: autoplan.register_rule({found.name!r}, 'b s h -> b s h')"
+            if found.is_custom
             else "write it with other operators",
-            places=places(node.where for node in calls),
+            calls,
         )
 
 

@@ -49,6 +49,7 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
         },
         "alternatives": [asdict(other) for other in plan.alternatives],
         "warnings": list(plan.warnings),
+        "opaque": [asdict(operator) for operator in plan.opaque],
     }
 
 

@@ -22,6 +22,7 @@ from autoplan.plan import Plan
 from autoplan.report import schedules, units, words
 from autoplan.report.bars import bar_table
 from autoplan.report.fold import parameter_rows
+from autoplan.report.opaque import opaque_table
 from autoplan.report.ranks import rank_tables
 from autoplan.report.recompute import recompute
 from autoplan.report.versus import versus
@@ -56,6 +57,8 @@ def print_report(plan: Plan, console: Console | None = None) -> None:
     _section(console, f"Memory on the fullest device{_fullest_rank(plan)}", _memory(plan))
     _section(console, "Time of one step", _time(plan))
     _section(console, "Placement of parameters on tp", _placements(plan))
+    if plan.opaque:
+        _section(console, "Without a rule", opaque_table(plan.opaque))
     _section(console, "Against other plans", versus(plan))
     _section(console, "How good it is", Text(_certificate(plan)))
 

@@ -8,12 +8,14 @@ and memory it counts as what it reads and writes, and what a fake run saw autogr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
 
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.strategies import Port, Strategy
-from autoplan.trace.graph import OpGraph, OpNode, TensorMeta
+from autoplan.trace.graph import Arg, OpGraph, OpNode, Ref, TensorMeta
 
 SAMPLES = "samples"
 
@@ -26,7 +28,7 @@ class OpaqueOperator:
         target: ``mylib.op.default``.
         calls: names of the nodes that call it.
         where: the user's source line of the first call, ``file:line``, '' when unknown.
-        keeps_samples_apart: whether all of its calls were shown to, so that the batch can be split.
+        keeps_samples_apart: whether all of its calls were shown to, or read no batch.
     """
 
     target: str
@@ -34,23 +36,54 @@ class OpaqueOperator:
     where: str
     keeps_samples_apart: bool
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
+        """As a user writes it: ``mylib::op``, ``mylib::op.overload``."""
         namespace, _, rest = self.target.partition(".")
-        name = f"{namespace}::{rest.removesuffix('.default')}"
-        split = "" if self.keeps_samples_apart else ", the batch in one piece"
-        return (
-            f"opaque: {name} x {len(self.calls)}, replicated{split}; "
-            "register a rule with autoplan.register_rule"
-        )
+        return f"{namespace}::{rest.removesuffix('.default')}"
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is not one of torch's own."""
+        return not self.target.startswith(("aten.", "prims."))
 
 
 def keeps_samples_apart(node: OpNode, operands: Sequence[TensorMeta], batch: int) -> bool:
-    """Whether a trial shows it; operators that read no batch are not tried."""
+    """Whether a trial shows it; operators that read no batch are not tried.
+
+    Calls that differ in names and in the batch alone are tried once.
+    """
     if not any(meta.batch_dims for meta in operands):
         return False
+    positions = count()
+    call = OpNode(
+        name="",
+        kind="call",
+        target=node.target,
+        args=tuple(_numbered(value, positions) for value in node.args),
+        kwargs=tuple((name, _numbered(value, positions)) for name, value in node.kwargs),
+        outputs=tuple(_of_one_sample(meta, batch) for meta in node.outputs),
+    )
+    return _was_shown(call, tuple(_of_one_sample(meta, batch) for meta in operands))
+
+
+@lru_cache(maxsize=1024)
+def _was_shown(call: OpNode, operands: tuple[TensorMeta, ...]) -> bool:
     from autoplan.trace import samples
 
-    return samples.keeps_samples_apart(node, operands, batch)
+    return samples.keeps_samples_apart(call, operands, batch=1)
+
+
+def _numbered(value: Arg, positions: Iterator[int]) -> Arg:
+    """An argument with the tensors in it named by their position."""
+    if isinstance(value, tuple):
+        return tuple(_numbered(item, positions) for item in value)
+    return Ref(str(next(positions))) if isinstance(value, Ref) else value
+
+
+def _of_one_sample(meta: TensorMeta, batch: int) -> TensorMeta:
+    shape = [n // batch if dim in meta.batch_dims else n for dim, n in enumerate(meta.shape)]
+    return replace(meta, shape=tuple(shape))
 
 
 def split_by_samples(node: OpNode, operands: Sequence[TensorMeta]) -> Strategy:
@@ -82,16 +115,13 @@ def grouped(graph: OpGraph, nodes: Sequence[OpNode]) -> tuple[OpaqueOperator, ..
             target=target,
             calls=tuple(node.name for node in calls),
             where=next((node.where for node in calls if node.where), ""),
-            keeps_samples_apart=all(
-                keeps_samples_apart(node, [graph.meta(ref) for ref in node.operands], graph.batch)
-                for node in _distinct(graph, calls)
-            ),
+            keeps_samples_apart=all(_may_be_split(node, graph) for node in calls),
         )
         for target, calls in found.items()
     )
 
 
-def _distinct(graph: OpGraph, calls: Sequence[OpNode]) -> list[OpNode]:
-    """One call for all that correspond in blocks of a kind."""
-    names = dict.fromkeys(graph.representative.get(node.name, node.name) for node in calls)
-    return [graph.by_name[name] for name in names]
+def _may_be_split(node: OpNode, graph: OpGraph) -> bool:
+    operands = [graph.meta(ref) for ref in node.operands]
+    reads_batch = any(meta.batch_dims for meta in operands)
+    return not reads_batch or keeps_samples_apart(node, operands, graph.batch)

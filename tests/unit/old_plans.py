@@ -10,11 +10,12 @@ from autoplan.plan import Plan
 
 # By version: objects of the file that lack members which the present version has.
 _LACKS_IN_4 = {
+    "": ("opaque",),
     "estimate": ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings"),
 }
 _LACKS_IN_3 = _LACKS_IN_4 | {"regions.*": ("reconverted_inputs",)}
 _LACKS_IN_2 = _LACKS_IN_4 | {
-    "": ("stages", "replicas"),
+    "": ("stages", "replicas", "opaque"),
     "job": ("planned_only",),
     "job.pins": ("schedule", "stages_per_rank", "replicas", "outermost"),
     "mesh": ("outermost",),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
+import autoplan
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import UnsupportedModelError
+from autoplan.report.text import print_report
+from autoplan.sharding.batch import batch_layout
 from autoplan.sharding.rules import opaque_operators
 from autoplan.trace.capture import capture
+from cost_models.compute import kernel_s
+from cost_models.work import Streaming
+from hardware_profiles.load import load
 from tests.parity.choose import random_program, replicated
 from tests.parity.models import initialise
 from tests.parity.simulate import assert_same, one_device, sharded
@@ -102,7 +111,46 @@ def test_opaque_operators_are_listed_with_lines(name, apart):
     assert len(found.calls) == 1
     assert "test_opaque.py" in found.where
     assert found.keeps_samples_apart == apart
-    assert str(found).startswith(f"opaque: opaque_tests::{name} x 1, replicated")
+    assert found.name == f"opaque_tests::{name}"
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_plan_names_and_prices_what_has_no_rule(name):
+    model, batch = Custom(name), {"x": torch.randn(6, 8)}
+    job = {"cluster": "cpu-gloo", "gpus_per_node": 2, "global_batch": 12, "precision": "fp32"}
+    plan = autoplan.plan(model, batch, **job, pins={"tp": 2})
+    (found,) = plan.opaque
+    apart = name != "centred"
+    assert (found.operator, found.calls) == (f"opaque_tests::{name}", 1)
+    assert found.splits_batch == apart
+    samples = plan.microbatch
+    results = {"total": 1}.get(name, 8 * samples)
+    moved = 4 * (8 * samples + 8 + results)  # forward: x, w and the results, once each
+    device = load("cpu-gloo").device
+    expected_s = kernel_s(Streaming(bytes=moved), device) + kernel_s(
+        Streaming(bytes=2 * moved), device
+    )
+    assert found.microbatch_s == pytest.approx(expected_s)
+    console = Console(file=io.StringIO(), width=100)
+    print_report(plan, console)
+    section = console.file.getvalue().partition("Without a rule")[2].partition("Against other")[0]
+    assert f"opaque_tests::{name}" in section
+    assert ("split" if apart else "in one piece") in section
+
+
+def test_what_reads_no_batch_leaves_the_batch_alone():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.v = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * OPERATORS["centred"](self.w, self.v, [1])).sum()
+
+    graph = capture(Model(), {"x": torch.randn(4, 8)})
+    (found,) = opaque_operators(graph)
+    assert found.keeps_samples_apart
+    assert batch_layout(graph).mixing == ()
 
 
 def test_an_operator_that_does_not_run_here_is_not_split():

@@ -20,6 +20,7 @@ from autoplan.plan import (
     Alternative,
     Estimate,
     MeshPlan,
+    OpaquePlan,
     Plan,
     RegionPlan,
     SearchRecord,
@@ -78,6 +79,10 @@ alternatives = st.builds(
     name=text, mesh=meshes, zero=st.integers(0, 3), num_microbatches=degree, recompute=text,
     step_s=st.none() | number, peak_memory_bytes=count, fits=st.booleans(), reason=text,
     schedule=text, stages_per_rank=degree, replicas=degree,
+)  # fmt: skip
+opaque = st.builds(
+    OpaquePlan, operator=text, calls=degree, first=text, splits_batch=st.booleans(),
+    microbatch_s=number,
 )  # fmt: skip
 sources = st.builds(
     ModelSource,
@@ -166,6 +171,7 @@ def plans(draw) -> Plan:
         stages=stages,
         replicas=draw(st.sampled_from(divisors)),
         warnings=draw(texts),
+        opaque=draw(st.lists(opaque, max_size=2).map(tuple)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoplan.plan import Plan, RegionPlan, SearchRecord, StagePlan
+from autoplan.search.opaque_costs import opaque_of
 from autoplan.search.pipeline.estimates import estimate_of
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
@@ -30,6 +31,7 @@ def plan_of(pricing: Pricing, found: Found, record: SearchRecord) -> Plan:
         profile_digest=pricing.cluster.digest,
         stages=tuple(_stages(found)) if config.pp > 1 else (),
         replicas=config.replicas,
+        opaque=opaque_of(pricing, config.tp, config.microbatch),
     )
 
 

@@ -1,0 +1,33 @@
+"""The operators that a plan runs without a rule, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.plan import OpaquePlan
+from autoplan.report import units
+
+
+def opaque_table(opaque: Sequence[OpaquePlan]) -> RenderableType:
+    """A row for each operator, and what to do about them."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("operator", overflow="fold")
+    for title in ("calls", "a microbatch", "batch"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("first", overflow="fold")
+    for each in opaque:
+        table.add_row(
+            Text(each.operator),
+            str(each.calls),
+            units.seconds(each.microbatch_s),
+            "split" if each.splits_batch else "in one piece",
+            Text(each.first),
+        )
+    cure = (
+        "Every rank of tp computes the whole of them; autoplan.register_rule tells how they split."
+    )
+    return Group(table, Text(cure, style="dim"))
