@@ -5,24 +5,23 @@ overlap, ``batch_isend_irecv``; torch's ``Schedule1F1B`` waits for the same pair
 exchange starts when both have ended their compute, takes the longer one of the two messages, and
 neither goes on before its end. A rank's exchanges with both its neighbours run side by side.
 
-Slots are sums and maxima of the clocks before them. Where slots do the same as a period before, and
-all clocks have moved on by the same time since, they move on by it in each further period: such a
-steady state is not run through.
+Where a schedule with fewer microbatches comes to a steady state, the longer one is that and further
+periods of it (``schedule_repeat``), and is not run through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedule_repeat import longest_repetition, repeat
+from cost_models.schedule_repeat import longest_repetition, shortened
 from cost_models.schedule_rows import StageSeconds, endings, stage_seconds
 from cost_models.schedule_slots import Bools, Floats, Layout, exchange_layout
 from cost_models.schedule_times import ScheduleClocks, StageTimes
 from cost_models.schedules import PipelineShape
 
-LOOK_EVERY = 16  # slots, for a steady state
 EQUAL = 1e-13  # of the clock: rounding
 
 
@@ -33,16 +32,62 @@ def simulate_exchanges(shape: PipelineShape, stages: Sequence[StageTimes]) -> Sc
         shape: the schedule and its sizes.
         stages: times of each stage, in the model's order.
     """
-    layout, seconds = exchange_layout(shape), stage_seconds(shape, stages)
-    ends, exchanged, exposed = _run(
-        _compute_s(layout, seconds), _exchange_s(layout, seconds), layout.period
-    )
-    found = endings(layout, seconds)
-    return ScheduleClocks(
-        rank_end_s=found.rank_end_s(exchanged),
-        last_backward_end_s=found.stage_end_s(exchanged if shape.splits_backward else ends),
-        exposed_send_s=exposed,
-    )
+    short = shortened(shape)
+    if short is not None:
+        run = _run(exchange_layout(short), stages)
+        period_s = run.steady_s()
+        if period_s is not None:
+            further = exchange_layout(shape).slots - run.layout.slots
+            return run.clocks(further // run.layout.period, period_s)
+    return _run(exchange_layout(shape), stages).clocks(0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """All clocks of a schedule.
+
+    Attributes:
+        compute_s, exchange_s: of each slot; an exchange that is none takes -inf.
+        ends: of compute, of shape (slots, ranks).
+        exchanged: ends of exchanges, of shape (slots + 1, ranks); row t + 1 is slot t.
+        exposed_s: of shape (slots, ranks).
+    """
+
+    layout: Layout
+    seconds: StageSeconds
+    compute_s: Floats
+    exchange_s: Floats
+    ends: Floats
+    exchanged: Floats
+    exposed_s: Floats
+
+    @property
+    def repeated(self) -> tuple[int, int]:
+        """First slot of those that do the same as a period before, and the one behind the last."""
+        return longest_repetition(self.compute_s, self.exchange_s, self.layout.period)
+
+    def steady_s(self) -> float | None:
+        """Seconds of one period where all clocks move on by the same; None if none do."""
+        first, last = self.repeated
+        if first == last:
+            return None
+        since_s = self.exchanged[last] - self.exchanged[last - self.layout.period]
+        return float(since_s[0]) if np.ptp(since_s) <= EQUAL * self.exchanged[last, 0] else None
+
+    def clocks(self, periods: int, period_s: float) -> ScheduleClocks:
+        """The clocks with further periods of the steady state."""
+        found, later_s = endings(self.layout, self.seconds), periods * period_s
+        splits_backward = self.layout.shape.splits_backward
+        exposed_s = self.exposed_s.sum(axis=0)
+        if periods:
+            _, last = self.repeated
+            exposed_s += periods * self.exposed_s[last - self.layout.period : last].sum(axis=0)
+        ended = self.exchanged[1:] if splits_backward else self.ends
+        return ScheduleClocks(
+            rank_end_s=found.rank_end_s(self.exchanged[1:] + later_s),
+            last_backward_end_s=found.stage_end_s(ended + later_s),
+            exposed_send_s=exposed_s.tolist(),
+        )
 
 
 def _compute_s(layout: Layout, seconds: StageSeconds) -> Floats:
@@ -65,47 +110,26 @@ def _exchange_s(layout: Layout, seconds: StageSeconds) -> Floats:
     return up
 
 
-def _run(compute_s: Floats, exchange_s: Floats, period: int) -> tuple[Floats, Floats, list[float]]:
-    """Ends of compute and of exchanges, both of shape (slots, ranks), and the exposed seconds.
+def _run(layout: Layout, stages: Sequence[StageTimes]) -> _Run:
+    """Runs through all slots.
 
     Rows have one column more, so that both neighbours of each rank are beside it.
-
-    Args:
-        compute_s: of shape (slots, ranks).
-        exchange_s: as ``compute_s``; -inf where there is none.
-        period: slots after which the schedule does the same again.
     """
+    seconds = stage_seconds(layout.shape, stages)
+    compute_s, exchange_s = _compute_s(layout, seconds), _exchange_s(layout, seconds)
     slots, ranks = exchange_s.shape
     ends = np.empty((slots, ranks + 1))  # rank 0 again behind the last
     pairs = np.empty((slots, ranks + 1))  # the last pair again before the first
     exchanged = np.zeros((slots + 1, ranks))
     meets = np.isfinite(exchange_s)
     some_alone = (~(meets | np.roll(meets, 1, axis=1))).max(axis=1).tolist()
-    lines = (
+    lines = zip(
         *(exchanged[:-1], compute_s, ends, ends[:, :-1], ends[:, 1:]),
         *(exchange_s, pairs, pairs[:, :-1], pairs[:, 1:], exchanged[1:], some_alone),
+        strict=True,
     )
-    first, last = longest_repetition(compute_s, exchange_s, period)
-    slot = 0
-    while slot < slots:
-        stop = min(slot + max(period, LOOK_EVERY), last) if first <= slot < last else slots
-        stop = first if slot < first < last else stop
-        _advance(*(line[slot:stop] for line in lines))
-        slot = stop
-        if first < slot < last:
-            since_s = exchanged[slot] - exchanged[slot - period]
-            if np.ptp(since_s) <= EQUAL * exchanged[slot, 0]:
-                for clocks, done in ((ends, slot), (exchanged, slot + 1)):
-                    repeat(clocks, done, done + last - slot, period, since_s[0])
-                slot = last
-    return ends[:, :-1], exchanged[1:], _exposed_s(ends, exchanged[1:], pairs, ~meets)
-
-
-def _advance(*lines: Floats | list[bool]) -> None:
-    """Slot after slot of the arrays of ``_run``."""
     add, maximum = np.add, np.maximum
-    for line in zip(*lines, strict=True):
-        before, cost_s, end, own, other, pair_s, pair, lower, upper, after, alone = line
+    for before, cost_s, end, own, other, pair_s, pair, lower, upper, after, alone in lines:
         add(before, cost_s, out=own)
         end[-1] = end[0]
         maximum(own, other, out=upper)
@@ -114,13 +138,25 @@ def _advance(*lines: Floats | list[bool]) -> None:
         maximum(lower, upper, out=after)
         if alone:
             maximum(after, own, out=after)
+    return _Run(
+        layout=layout,
+        seconds=seconds,
+        compute_s=compute_s,
+        exchange_s=exchange_s,
+        ends=ends[:, :-1],
+        exchanged=exchanged,
+        exposed_s=_exposed_s(ends, exchanged[1:], pairs, meets),
+    )
 
 
-def _exposed_s(ends: Floats, exchanged: Floats, pairs: Floats, apart: Bools) -> list[float]:
-    """Of each rank: from when it and those it exchanges with are ready. Uses the pairs up."""
+def _exposed_s(ends: Floats, exchanged: Floats, pairs: Floats, meets: Bools) -> Floats:
+    """Of each slot and rank: from when it and those it exchanges with are ready.
+
+    Uses the pairs up.
+    """
     met = np.maximum(ends[:, :-1], ends[:, 1:], out=pairs[:, 1:])
-    np.copyto(met, -np.inf, where=apart)
+    np.copyto(met, -np.inf, where=~meets)
     pairs[:, 0] = pairs[:, -1]
     ready = np.maximum(pairs[:, :-1], met)
     np.maximum(ready, ends[:, :-1], out=ready)
-    return np.subtract(exchanged, ready, out=ready).sum(axis=0).tolist()
+    return np.subtract(exchanged, ready, out=ready)

@@ -1,10 +1,38 @@
-"""Slots of a schedule that do what others did a period before, and clocks that go on so."""
+"""Schedules with fewer microbatches whose slots are those of longer ones, less whole periods.
+
+Clocks that follow from those before by sums and maxima, and that have all moved on by the same time
+over a period of equal slots, do so over each further one: such a steady state can be left out and
+its time added.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from cost_models.schedule_slots import Floats
+from cost_models.schedules import PipelineShape, ScheduleError
+
+WARM_ROUNDS = 2  # of as many microbatches as there are ranks, to come to a steady state
+
+
+def shortened(shape: PipelineShape) -> PipelineShape | None:
+    """The schedule with few microbatches; None where that has other slots, or not fewer.
+
+    The forwards of ``gpipe`` all come before its backwards, so that it has no period.
+    """
+    if shape.schedule == "gpipe":
+        return None
+    unit = 1 if shape.schedule == "1f1b" else shape.round_microbatches
+    units = -(-WARM_ROUNDS * shape.ranks // unit) + 1
+    if units * unit >= shape.microbatches:
+        return None
+    try:
+        short = replace(shape, microbatches=units * unit)
+    except ScheduleError:
+        return None
+    return short if unit in (1, short.round_microbatches) else None
 
 
 def longest_repetition(one: Floats, other: Floats, period: int) -> tuple[int, int]:
@@ -28,20 +56,3 @@ def longest_repetition(one: Floats, other: Floats, period: int) -> tuple[int, in
     starts, stops = edges[::2], edges[1::2]
     longest = int(np.argmax(stops - starts))
     return period + int(starts[longest]), period + int(stops[longest])
-
-
-def repeat(clocks: Floats, done: int, stop: int, period: int, since_s: float) -> None:
-    """Fill rows ``done`` to ``stop`` with those of the period before, ``since_s`` later each time.
-
-    Args:
-        clocks: of shape (slots, columns), filled in place.
-        done: rows that are there, ``period`` of them or more.
-        stop: behind the last row to fill.
-        since_s: seconds of one period.
-    """
-    whole = (stop - done) // period
-    turns = clocks[done : done + whole * period].reshape(whole, period, clocks.shape[1])
-    later_s = since_s * np.arange(1, whole + 1)[:, None, None]
-    np.add(clocks[done - period : done], later_s, out=turns)
-    rest = done + whole * period
-    clocks[rest:stop] = clocks[rest - period : stop - period] + since_s

@@ -1,4 +1,4 @@
-"""Steady states of blocking pipelines that are not run through, against slot after slot."""
+"""Steady states of blocking pipelines that are left out, against slot after slot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from cost_models import schedule_exchange
 from cost_models.pipeline import StageTimes
-from cost_models.schedule_repeat import longest_repetition, repeat
+from cost_models.schedule_exchange import _run, simulate_exchanges
+from cost_models.schedule_repeat import longest_repetition, shortened
+from cost_models.schedule_slots import exchange_layout
+from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 from tests.unit.pipeline_cases import Case
 from tests.unit.test_pipeline_oracle import lockstep_s, megatron_interleaved_slots, single_slots
 
@@ -51,17 +55,41 @@ def test_many_microbatches_equal_the_recursion(
     assert time.last_backward_end_s == pytest.approx(last, rel=1e-11)
 
 
-def test_a_steady_state_is_not_run_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    run: list[int] = []
-    advance = schedule_exchange._advance
+@given(
+    st.sampled_from(["1f1b", "zero_bubble", "interleaved_1f1b"]),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(1, 90),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=150)
+def test_all_microbatches_end_when_slot_after_slot_says(
+    schedule: ScheduleName, ranks: int, per_rank: int, microbatches: int, alike: bool
+) -> None:
+    """With the steady state left out and, of the same stages, run through."""
+    per_rank = 1 if schedule == "1f1b" else per_rank
+    try:
+        case = case_of(schedule, ranks, per_rank, microbatches, 0.0 if alike else 1e-3)
+        shape = PipelineShape(schedule=schedule, ranks=ranks, stages=ranks * per_rank,
+                              microbatches=microbatches)  # fmt: skip
+    except ScheduleError:
+        assume(False)
+        raise
+    whole = _run(exchange_layout(shape), case.stages).clocks(0, 0.0)
+    found = simulate_exchanges(shape, case.stages)
+    for name in ("rank_end_s", "last_backward_end_s", "exposed_send_s"):
+        assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-11, abs=1e-9)
 
-    def counted(*lines) -> None:
-        run.append(len(lines[0]))
-        advance(*lines)
 
-    monkeypatch.setattr(schedule_exchange, "_advance", counted)
-    case_of("1f1b", 16, 1, 400, 0.0).simulate()
-    assert sum(run) < 200 < 2 * 400
+@pytest.mark.parametrize("microbatches", [400, 4000])
+def test_a_steady_state_is_not_run_through(microbatches: int) -> None:
+    case = case_of("1f1b", 16, 1, microbatches, 0.0)
+    shape = PipelineShape(schedule="1f1b", ranks=16, stages=16, microbatches=microbatches)
+    short = shortened(shape)
+    assert short is not None
+    assert short.microbatches < 50
+    found_s = _run(exchange_layout(short), case.stages).steady_s()
+    assert found_s == pytest.approx(1.3 + 1.2 + 0.9 + 0.05, rel=1e-11)  # the longer last stage
 
 
 def test_the_longest_repetition() -> None:
@@ -69,10 +97,3 @@ def test_the_longest_repetition() -> None:
     assert longest_repetition(rows, np.zeros_like(rows), 2) == (3, 6)
     assert longest_repetition(rows, np.arange(10.0)[:, None], 2) == (0, 0)
     assert longest_repetition(rows, rows, 10) == (0, 0)
-
-
-def test_clocks_go_on_by_the_period() -> None:
-    clocks = np.zeros((9, 2))
-    clocks[:4] = [[0, 0], [1, 3], [2, 4], [5, 7]]
-    repeat(clocks, 4, 9, 2, 4.0)
-    assert clocks[4:].tolist() == [[6, 8], [9, 11], [10, 12], [13, 15], [14, 16]]
