@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Precision = Literal["fp32", "bf16", "fp16"]
+BatchNormMode = Literal["sync", "local"]
 
 DEFAULT_MEMORY_MARGIN = 0.05
 
@@ -59,6 +60,8 @@ class Job:
         placements: pairs of a glob of parameter names and ``Replicate()`` or ``Shard(dim)``, the
             placement on the ``tp`` axis in which the parameters are stored; sorted.
         planned_only: also plan what the runtime cannot run yet.
+        batch_norm: whether BatchNorms take the statistics of the whole batch (``sync``), or each
+            data-parallel rank and microbatch those of its own rows (``local``).
     """
 
     model: ModelSource
@@ -73,6 +76,7 @@ class Job:
     memory_limit_bytes: int | None = None
     placements: tuple[tuple[str, str], ...] = ()
     planned_only: bool = False
+    batch_norm: BatchNormMode = "sync"
 
     @property
     def world_size(self) -> int:

@@ -32,6 +32,9 @@ Inputs = Annotated[
 ]
 Precision = Annotated[str, typer.Option(metavar="NAME", help="bf16, fp16 or fp32.")]
 Optimizer = Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(OPTIMIZERS)}.")]
+BatchNorm = Annotated[
+    str, typer.Option(metavar="NAME", help="sync or local: whose statistics BatchNorms take.")
+]
 Pins = Annotated[
     list[str] | None,
     typer.Option(

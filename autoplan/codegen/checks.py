@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.operators import arguments, is_dropout, is_random, probability
+from autoplan.codegen.program import Program
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Partial
 from autoplan.trace.graph import OpGraph, OpNode
@@ -32,12 +36,31 @@ def check_runnable(choices: Choices) -> None:
     if choices.num_microbatches > 1 and choices.layout.synced:
         raise UnsupportedModelError(
             f"{choices.layout.synced[0]} takes statistics of the whole batch, so that a rank's "
-            "part of it is one microbatch: plan with num_microbatches = 1"
+            "part of it is one microbatch: plan with num_microbatches = 1, or with "
+            "batch_norm='local'"
         )
     if choices.splits > 1 and choices.layout.loss != Partial():
         raise UnsupportedModelError(
             f"the loss {choices.graph.output.node} is no sum over the samples of the batch; "
             "run it with dp=1 and one microbatch"
+        )
+
+
+def check_statistics(moved: Collection[str], program: Program) -> None:
+    """Refuses running statistics that several stages read, of which one alone would move them.
+
+    Args:
+        moved: names of the buffers that a step moves.
+
+    Raises:
+        UnsupportedModelError: naming the buffer.
+    """
+    readers = Counter(name for stage in program.stages for name in stage.tensors if name in moved)
+    shared = min((name for name, stages in readers.items() if stages > 1), default=None)
+    if shared is not None:
+        raise UnsupportedModelError(
+            f"{shared} is read in {readers[shared]} stages of the pipeline, whose BatchNorm would "
+            "move it in each by itself; plan with pp = 1, or give every call a norm of its own"
         )
 
 

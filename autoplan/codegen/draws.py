@@ -2,8 +2,8 @@
 
 A dropout is told where its elements lie on this rank, and its number. Blocks of one kind share
 their code: it numbers from the first dropout of the block, which every instance knows. A BatchNorm
-is told over which ranks its statistics are taken. Neither does in evaluation what it does in
-training, which ``DRAWS`` tells.
+is told over which ranks its statistics are taken, if not of its own piece. Neither does in
+evaluation what it does in training, which ``DRAWS`` tells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from autoplan.codegen.choices import Choices
 from autoplan.codegen.operators import is_dropout
 from autoplan.codegen.program import DRAWS, Axis, DrawNumber, Expression
 from autoplan.sharding.placement import Placement, Shard
-from autoplan.sharding.rules.batch_norm import BATCH_NORM, takes_statistics
+from autoplan.sharding.rules.batch_norm import BATCH_NORM, syncs_statistics
 from autoplan.trace.graph import OpNode, Ref
 
 Arguments = tuple[tuple[str, Expression], ...]
@@ -30,7 +30,7 @@ def stand_in(choices: Choices, node: OpNode, placement: Placement) -> tuple[str,
         told = ("draws", DRAWS), ("number", _number(choices, node))
         return "invariant_dropout", (*told, *_split("batch", batch), *shard)
     if node.target == BATCH_NORM:
-        syncs = choices.dp > 1 and isinstance(batch, Shard) and takes_statistics(node)
+        syncs = choices.dp > 1 and isinstance(batch, Shard) and syncs_statistics(node)
         over = (("over", Axis("dp")),) if syncs else ()
         return "synced_batch_norm", (("draws", DRAWS), *over, *shard)
     return None

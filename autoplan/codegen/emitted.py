@@ -60,6 +60,8 @@ class EmittedStage:
         takes_draws: whether ``forward`` takes ``draws`` (``runtime.random.Draws``, or None in
             evaluation), since the stage has a dropout.
         messages: what a microbatch sends over ``tp``.
+        averaged: of ``buffers``, those that every dp rank moves by its own rows in a step, and that
+            are then averaged over dp.
     """
 
     root_class: str
@@ -74,6 +76,7 @@ class EmittedStage:
     draws_before: Mapping[str, int] = field(default_factory=dict)
     takes_draws: bool = False
     messages: StageMessages = field(default_factory=StageMessages)
+    averaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoplan.codegen.again import again_of
+from autoplan.codegen.checks import check_statistics
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
@@ -16,6 +17,7 @@ from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.sharding.assignment import assign
 from autoplan.sharding.batch import batch_layout
+from autoplan.sharding.rules.batch_norm import local_statistics
 from autoplan.trace.graph import OpGraph
 
 
@@ -79,6 +81,8 @@ def emit_choices(choices: Choices, model: str) -> Emitted:
 def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
     """The stages; what nothing reads is kept by the first."""
     ranks = [stage.rank for stage in choices.stages] or [0]
+    moved = local_statistics(choices.graph)
+    check_statistics(moved, program)
     read = frozenset[str]().union(*(stage.tensors for stage in program.stages))
     units = unit_paths(choices.graph)
     names = {
@@ -110,6 +114,7 @@ def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
             },
             takes_draws=DRAWS in stage.forward.inputs,
             messages=stage_messages(program, index) if choices.tp > 1 else StageMessages(),
+            averaged=tuple(name for name in held(index, "buffer") if name in moved),
         )
         for index, stage in enumerate(program.stages)
     )

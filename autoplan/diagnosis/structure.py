@@ -76,7 +76,7 @@ def _batch_norms(graph: OpGraph) -> Iterator[Finding]:
             f"BatchNorm takes the statistics of its batch, in {_counted(calls, 'call')}",
             "statistics are exchanged over all data-parallel ranks at each, a rank has one "
             "microbatch, and there is no pipeline",
-            "use LayerNorm or GroupNorm, or freeze it with eval()",
+            "plan with batch_norm='local', use LayerNorm or GroupNorm, or freeze it with eval()",
             calls,
         )
 

@@ -31,6 +31,10 @@ from hardware_profiles.spec import ClusterSpec
 
 PIPE_WIDTH = 100
 _LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
+_BATCH_NORM = {
+    "sync": "statistics of the whole batch, over all data-parallel ranks",
+    "local": "statistics of each rank's and microbatch's own rows; running ones are their mean",
+}
 MEMORY_NAMES = {
     "parameters": "parameters",
     "master_weights": "fp32 master weights",
@@ -124,12 +128,19 @@ def _assumptions(plan: Plan, cluster: ClusterSpec | None) -> RenderableType:
             ("batch", f"{job.global_batch} samples a step over the whole cluster"),
             ("precision", _precision(job.precision, cluster)),
             ("optimizer", job.optimizer),
+            *([("BatchNorm", _BATCH_NORM[job.batch_norm])] if _norms_batches(plan) else []),
             ("memory margin", f"{units.percent(job.memory_margin)} of {whole} is left free"),
             ("pinned", ", ".join(pins) or "nothing, the planner chose all"),
             *(("placed", f"{glob} = {placement}") for glob, placement in job.placements),
             *([("planned only", "what cannot run yet may be chosen")] if job.planned_only else []),
         ]
     )
+
+
+def _norms_batches(plan: Plan) -> bool:
+    """Whether a call of the model is a BatchNorm, by the names that the plan has of them."""
+    names = (name for region in plan.regions for name in region.operators)
+    return any(name.rpartition("/")[2].startswith("batch_norm") for name in names)
 
 
 def _precision(precision: str, cluster: ClusterSpec | None) -> str:

@@ -30,6 +30,7 @@ def synced_batch_norm(
     training: bool,
     momentum: float | None,
     eps: float,
+    local: bool = False,
     *,
     draws: Draws | None,
     axis: AxisGroup,
@@ -42,6 +43,7 @@ def synced_batch_norm(
 
     Args:
         running_mean, running_var: of all channels.
+        local: whether the statistics are those of this piece alone, as ``over`` then has it.
         draws: None in evaluation, where the running statistics are used.
         over: the ranks among which the batch is split; None where all have the same.
         shard: the dim 1 and its parts, where ``axis`` splits channels; then ``weight`` and ``bias``

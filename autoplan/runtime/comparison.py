@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from autoplan.errors import PlanError
 from autoplan.runtime.layout import Box
+from autoplan.runtime.reference_batch_norm import reference_batch_norm
 from autoplan.runtime.reference_dropout import reference_dropout
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.weights import local
@@ -113,7 +114,7 @@ def compare_step(
     before = state.random.document()
     buffers = [*model.buffers(), *state.buffers.values()]
     kept = [buffer.clone() for buffer in buffers]
-    with reference_dropout(**before):
+    with reference_dropout(**before), reference_batch_norm(pm.plan):
         loss = loss_of()
     loss.backward()
     _make_dense(ours.whole.values())

@@ -22,6 +22,7 @@ from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
 from autoplan.runtime.pipeline import Pipeline, shape_of
 from autoplan.runtime.random import RandomState, agreed_seed
+from autoplan.runtime.running_statistics import statistics_of
 from autoplan.runtime.scripts import world_of_plan
 from autoplan.runtime.stages import (
     LocalStage,
@@ -99,6 +100,7 @@ def parallelize(
             gradient_sum(stages, parameters, layouts, mesh),
             mesh,
             random,
+            statistics_of(stages, buffers, mesh),
         ),
         state=TrainingState(
             parameters=parameters,

@@ -20,6 +20,7 @@ from autoplan.runtime.engines import Engine, Microbatch, OneStage, Scale, unscal
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.random import RandomState
+from autoplan.runtime.running_statistics import RunningStatistics
 from autoplan.runtime.stages import Inputs, LocalStage
 from autoplan.runtime.torch_private import queue_callback
 
@@ -41,6 +42,7 @@ class Trainer:
         gradient_sum: GradientSum,
         mesh: RankMesh,
         random: RandomState,
+        statistics: RunningStatistics,
     ) -> None:
         self.drops = True
         self._random = random
@@ -48,6 +50,7 @@ class Trainer:
         self._engine = engine
         self._gradient_sum = gradient_sum
         self._mesh = mesh
+        self._statistics = statistics
         self._is_running = False
 
     def step(self, microbatches: Sequence[Inputs], scale: Scale = unscaled) -> Tensor:
@@ -58,7 +61,7 @@ class Trainer:
         total = self._engine.train(self._drawing(microbatches), counts, scale)
         self._gradient_sum.close()
         self._random.advance()
-        self._is_running = False
+        self._end()
         return self._mesh.sum_over_samples(total)
 
     def loss(self, inputs: Inputs) -> Tensor:
@@ -68,7 +71,7 @@ class Trainer:
         counts = self._counts([inputs])
         term = self._engine.term(self._drawing([inputs])[0], counts, is_last=True)
         self._random.advance()
-        self._is_running = False
+        self._end()
         if self._mesh.dp == 1:
             return term
         return _GlobalLoss.apply(term, self._gradient_sum, self._mesh)
@@ -79,7 +82,7 @@ class Trainer:
         self._begin()
         counts = self._counts(microbatches)
         total = self._engine.evaluate(self._drawing(microbatches), counts)
-        self._is_running = False
+        self._end()
         return self._mesh.sum_over_samples(total)
 
     def _begin(self) -> None:
@@ -89,6 +92,11 @@ class Trainer:
                 "and load a checkpoint"
             )
         self._is_running = True
+
+    def _end(self) -> None:
+        if self.drops:
+            self._statistics.average()
+        self._is_running = False
 
     def _drawing(self, microbatches: Sequence[Inputs]) -> list[Microbatch]:
         """The microbatches with what their dropouts draw by."""

@@ -22,7 +22,7 @@ from autoplan.sharding.excerpt import excerpt
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.rules import GraphRules, known
-from autoplan.sharding.rules.batch_norm import takes_statistics
+from autoplan.sharding.rules.batch_norm import syncs_statistics
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
 
@@ -68,7 +68,7 @@ def batch_layout(graph: OpGraph) -> BatchLayout:
         strategies=walk.strategies,
         hoisted=tuple(walk.hoisted),
         mixing=tuple(walk.mixing),
-        synced=tuple(node.name for node in graph.of_kind("call") if takes_statistics(node)),
+        synced=tuple(node.name for node in graph.of_kind("call") if syncs_statistics(node)),
         loss=walk.placements[graph.output],
     )
 

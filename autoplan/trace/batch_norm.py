@@ -3,7 +3,7 @@
 A module that takes statistics of its batch changes its buffers in its forward, and what it changes
 them to follows from the whole batch. As one operator without effects it is traced like any other;
 what runs in its place (``runtime.batch_norm``) takes the statistics over all ranks that share the
-batch, and updates the buffers.
+batch, or of its own rows where they are local, and updates the buffers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from torch import Tensor
 from torch.fx.node import has_side_effect
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from autoplan.job import BatchNormMode
 from autoplan.trace.refusals import Refuse, refuse_at_once, refused_here
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(
     "batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-    "Tensor? tracked, bool training, float? momentum, float eps) -> Tensor"
+    "Tensor? tracked, bool training, float? momentum, float eps, bool local=False) -> Tensor"
 )
 
 
@@ -39,12 +40,14 @@ def batch_norm(
     training: bool,
     momentum: float | None,
     eps: float,
+    local: bool = False,
 ) -> Tensor:
     """``x`` normalised by channel (dim 1); no buffer is changed.
 
     Args:
         training: whether by the statistics of ``x``; else by the running ones.
         tracked: how often they were updated; with ``momentum`` they are what ``_BatchNorm`` has.
+        local: whether a part of the batch is normalised by itself. On all of it that is the same.
     """
     if training:
         return F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
@@ -57,11 +60,14 @@ has_side_effect(BATCH_NORM)  # so that one whose result nobody reads is seen
 
 
 @contextmanager
-def whole_batch_norms(refuse: Refuse = refuse_at_once) -> Iterator[None]:
+def whole_batch_norms(
+    mode: BatchNormMode = "sync", refuse: Refuse = refuse_at_once
+) -> Iterator[None]:
     """Runs modules of the BatchNorm family as one operator each.
 
     One inside ``torch.utils.checkpoint``, whose forward runs twice a step, is refused.
     """
+    local = (True,) if mode == "local" else ()
     checkpoint = torch.utils.checkpoint._checkpoint_without_reentrant_generator
     depth = 0
 
@@ -84,7 +90,7 @@ def whole_batch_norms(refuse: Refuse = refuse_at_once) -> Iterator[None]:
             refuse(refused_here(what, cure, "BatchNorm"))
         return BATCH_NORM(
             input, self.weight, self.bias, mean, var, self.num_batches_tracked,
-            training, self.momentum, self.eps,
+            training, self.momentum, self.eps, *local,
         )  # fmt: skip
 
     with (

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from autoplan.errors import UnsupportedModelError
+from autoplan.job import BatchNormMode
 from autoplan.trace import huggingface
 from autoplan.trace.batch_sizes import Batches, mark_batch_dims, traced_batches
 from autoplan.trace.blocks import find_blocks
@@ -63,6 +64,7 @@ def capture(
     kernels: Kernels = "gpu",
     unfuses_attention: bool = False,
     refuse: Refuse = refuse_at_once,
+    batch_norm: BatchNormMode = "sync",
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -78,6 +80,7 @@ def capture(
         kernels: the kind of device whose kernels decide what autograd keeps.
         unfuses_attention: write attention as its parts even where it has no dropout.
         refuse: told of what cannot be traced faithfully and could be passed over, which raises.
+        batch_norm: whether BatchNorms take statistics of the whole batch, or of each part of it.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -90,7 +93,7 @@ def capture(
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention, refuse)
+    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention, batch_norm, refuse)
     batches = traced_batches(global_batch)
     with collection_paused():
         if fold:
@@ -111,11 +114,13 @@ class _Subject:
         dtype: torch.dtype | None,
         unfuses_attention: bool,
         refuse: Refuse,
+        batch_norm: BatchNormMode,
     ):
         self.inputs = inputs
         self.refuse = refuse
         self.unfuses_attention = unfuses_attention
         self._dtype = dtype
+        self.batch_norm: BatchNormMode = batch_norm
         self._mode = FakeTensorMode()
         self._model = FakeClones(model, self._mode, dtype)
         is_module = isinstance(loss_fn, nn.Module)
@@ -191,7 +196,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     memo = given_up and BlockMemo(program, given_up.folding, given_up.withholding)
     tensors = subject.tensors(batch)
     with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
-        exported = export_loss(program, tensors, subject.refuse)
+        exported = export_loss(program, tensors, subject.refuse, subject.batch_norm)
     refuse_counting(assigned, lambda: subject.run(program, tensors), subject.refuse)
     if memo is not None:
         memo.withheld.put_back(exported)

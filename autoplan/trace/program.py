@@ -14,6 +14,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from autoplan.errors import AutoplanError, UnsupportedModelError, first_line
+from autoplan.job import BatchNormMode
 from autoplan.trace.batch_norm import whole_batch_norms
 from autoplan.trace.guards import (
     refuse_assigned_buffers,
@@ -94,12 +95,16 @@ def _checked(loss: Any, origin: str) -> torch.Tensor:
 
 
 def export_loss(
-    program: LossProgram, tensors: tuple[torch.Tensor, ...], refuse: Refuse = refuse_at_once
+    program: LossProgram,
+    tensors: tuple[torch.Tensor, ...],
+    refuse: Refuse = refuse_at_once,
+    batch_norm: BatchNormMode = "sync",
 ) -> ExportedProgram:
     """Exports the program on fake tensors.
 
     Args:
         refuse: told what the graph would not hold.
+        batch_norm: whose statistics BatchNorms take.
 
     Raises:
         UnsupportedModelError: in one line, with the user's source line, when it cannot be traced.
@@ -109,7 +114,7 @@ def export_loss(
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
             whole_experts(),
-            whole_batch_norms(refuse),
+            whole_batch_norms(batch_norm, refuse),
             refuse_custom_autograd(refuse),
             refuse_tensor_hooks(refuse),
             refuse_assigned_buffers(refuse),

@@ -81,8 +81,7 @@ def verify_plan(
     orders = check_orders(world_of_plan(emit_program(graph, plan), plan))
     tell(0.2, "tracing what is run")
     for small, cuts in small_cases(case, graph, plan, degrees):
-        planned = COMPUTE_DTYPES[plan.job.precision]
-        model, traced, lowest = _traced(small, planned, batch_dims, degrees.global_batch)
+        model, traced, lowest = _traced(small, plan, batch_dims, degrees.global_batch)
         if has_kinds_of(traced, graph):
             trial = _Trial(
                 plan=carried_over(plan, graph, traced, degrees),
@@ -102,12 +101,9 @@ def verify_plan(
 
 
 def _traced(
-    case: ModelUnderPlan, planned: torch.dtype | None, batch_dims: BatchDims | None, batch: int
+    case: ModelUnderPlan, plan: Plan, batch_dims: BatchDims | None, batch: int
 ) -> tuple[nn.Module, OpGraph, torch.dtype]:
     """The model with weights in the highest precision that it runs in, and its graph computed so.
-
-    Args:
-        planned: the precision of the plan; None for the model's own.
 
     Returns:
         At last the lowest precision of any value that the model computes: some cast to float32.
@@ -121,8 +117,12 @@ def _traced(
     if config is not None and hasattr(config, "_experts_implementation"):
         config._experts_implementation = "eager"
     options: dict[str, Any] = {
-        "loss_fn": case.loss_fn, "batch_dims": batch_dims, "global_batch": batch
-    }  # fmt: skip
+        "loss_fn": case.loss_fn,
+        "batch_dims": batch_dims,
+        "global_batch": batch,
+        "batch_norm": plan.job.batch_norm,
+    }
+    planned = COMPUTE_DTYPES[plan.job.precision]
     graph = capture(given, case.example_inputs, dtype=planned, **options)
     for dtype in (torch.float64, torch.float32):
         model = copy.deepcopy(given).to(dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autoplan.job import Job, ModelSource, Precision
+from autoplan.job import BatchNormMode, Job, ModelSource, Precision
 from autoplan.plan import Estimate, MeshPlan, Plan, RegionPlan, SearchRecord, StagePlan
 
 _NOTHING = Estimate(
@@ -29,6 +29,7 @@ def make_plan(
     stages: tuple[StagePlan, ...] = (),
     outermost: Literal["pp", "dp"] = "pp",
     replicas: int = 1,
+    batch_norm: BatchNormMode = "sync",
 ) -> Plan:
     return Plan(
         job=Job(
@@ -38,6 +39,7 @@ def make_plan(
             gpus_per_node=pp * dp * tp,
             global_batch=global_batch,
             precision=precision,
+            batch_norm=batch_norm,
         ),
         fingerprint=fingerprint,
         mesh=MeshPlan(pp=pp, dp=dp, tp=tp, outermost=outermost),

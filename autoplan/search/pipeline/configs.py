@@ -84,6 +84,7 @@ def configs(
     mixes_batch: bool,
     interleaves: bool,
     one_microbatch: bool = False,
+    smallest: int = 1,
 ) -> Iterator[Config]:
     """Every configuration that the job's pins and batch and the model's items allow.
 
@@ -92,12 +93,13 @@ def configs(
         is_block: of each item between which the model can be cut.
         mixes_batch: the batch can be cut neither over ranks nor into microbatches.
         one_microbatch: what a rank has of the batch cannot be cut into several.
+        smallest: samples that a microbatch needs.
         interleaves: a rank may have several stages (the model has one kind of block).
     """
     for tp in degrees:
         for pp in _pipelines(job, tp, len(is_block), mixes_batch):
             dp = job.world_size // (tp * pp)
-            for microbatch in _microbatches(job, dp, mixes_batch or one_microbatch):
+            for microbatch in _microbatches(job, dp, mixes_batch or one_microbatch, smallest):
                 count = job.global_batch // (dp * microbatch)
                 for schedule, stages in _schedules(job, pp, count, is_block if interleaves else ()):
                     for zero, replicas, outermost in _states(job, tp, pp, dp):
@@ -127,11 +129,11 @@ def _pipelines(job: Job, tp: int, items: int, mixes_batch: bool) -> Iterator[int
             yield pp
 
 
-def _microbatches(job: Job, dp: int, one: bool) -> tuple[int, ...]:
+def _microbatches(job: Job, dp: int, one: bool, smallest: int) -> tuple[int, ...]:
     samples = job.global_batch // dp
     sizes = (samples,) if one else divisors(samples)
     pinned = job.pins.microbatch
-    return sizes if pinned is None else tuple(size for size in sizes if size == pinned)
+    return tuple(size for size in sizes if size >= smallest and pinned in (None, size))
 
 
 def _schedules(

@@ -17,7 +17,7 @@ from autoplan.search.pipeline.families import Offer
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
 from autoplan.sharding.batch import batch_layout
-from autoplan.sharding.rules.batch_norm import needs_one_microbatch
+from autoplan.sharding.rules.batch_norm import needs_one_microbatch, smallest_microbatch
 from autoplan.sharding.split_backward import split_obstacle_of_any
 from autoplan.trace.stack import Stack
 
@@ -36,6 +36,7 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
         tuple(bool(item.kind) for item in stack.items),
         mixes_batch=bool(batch_layout(pricing.graph).mixing),
         one_microbatch=needs_one_microbatch(pricing.graph) is not None,
+        smallest=smallest_microbatch(pricing.graph),
         interleaves=_is_uniform(stack),
     )
     return tuple(

@@ -17,7 +17,7 @@ from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.reasons import largest_category
 from autoplan.search.pricing import Pricing
 from autoplan.sharding.batch import batch_layout
-from autoplan.sharding.rules.batch_norm import needs_one_microbatch
+from autoplan.sharding.rules.batch_norm import needs_one_microbatch, smallest_microbatch
 from autoplan.trace.stack import Stack
 from cost_models.memory import MemoryBreakdown
 
@@ -35,6 +35,7 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
     return PlanError(
         _of_mixing(pricing, degrees)
         or _of_one_microbatch(pricing)
+        or _of_single_samples(pricing)
         or _of_batch(job, stack, degrees)
         or _of_anything(job, stack, degrees)
     )
@@ -59,7 +60,19 @@ def _of_one_microbatch(pricing: Pricing) -> str | None:
         return None
     return (
         f"no mesh{_given(job)}: {synced} takes statistics of all samples of a rank, so that they "
-        f"are one microbatch and pp is 1; {_cure(job)} the batch or the GPUs"
+        f"are one microbatch and pp is 1; {_cure(job)} the batch or the GPUs, or give "
+        "batch_norm='local'"
+    )
+
+
+def _of_single_samples(pricing: Pricing) -> str | None:
+    """Why microbatches of one sample leave nothing."""
+    job = pricing.job
+    if job.pins.microbatch != 1 or smallest_microbatch(pricing.graph) == 1:
+        return None
+    return (
+        f"no mesh{_given(job)}: a BatchNorm with statistics of one sample has a single value of "
+        "each channel; leave out the pin on the microbatch"
     )
 
 
