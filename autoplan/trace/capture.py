@@ -45,6 +45,7 @@ from autoplan.trace.placeholders import (
 from autoplan.trace.program import LossFn, LossProgram, export_loss
 from autoplan.trace.refusals import Refuse, refuse_at_once
 from autoplan.trace.regions import check_regions, find_regions
+from autoplan.trace.repeat_constants import give_constants
 from autoplan.trace.repeat_errors import CannotFoldError, WithheldError
 from autoplan.trace.repeat_memo import BlockMemo
 from autoplan.trace.saved import run_graph
@@ -203,6 +204,7 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     merge_tied(exported, tied)
     clean(exported.graph_module, unfuses_attention=subject.unfuses_attention, refuse=subject.refuse)
     if memo is not None:
+        give_constants(exported, memo.traced)
         check_regions(exported.graph, memo.traced)
     return _Trace(
         graph=exported.graph,
@@ -222,7 +224,8 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call, refuse: 
     mark_batch_dims(*graphs, batches)
     regions = find_regions(graphs[0]), find_regions(graphs[1])
     runs = run_graph(graphs[0], regions[0], call), run_graph(graphs[1], regions[1], call)
-    converter = Converter(graphs, batches, runs, traces[0].placeholders, regions[0])
+    placeholders = traces[0].placeholders, traces[1].placeholders
+    converter = Converter(graphs, batches, runs, placeholders, regions[0])
     drafts = converter.drafts()
     loss = converter.output()
     needed = live(drafts, loss)

@@ -41,7 +41,7 @@ class Converter:
         graphs: clean graphs at two batches.
         batches: these.
         runs: the fake run of each.
-        placeholders: what each placeholder of the first graph stands for.
+        placeholders: what each placeholder of the graphs stands for.
         regions: the traced blocks of the first graph.
     """
 
@@ -50,7 +50,7 @@ class Converter:
         graphs: tuple[fx.Graph, fx.Graph],
         batches: batch_sizes.Batches,
         runs: tuple[Runs, Runs],
-        placeholders: Mapping[str, Placeholder],
+        placeholders: tuple[Mapping[str, Placeholder], Mapping[str, Placeholder]],
         regions: Mapping[str, Region],
     ):
         self.graphs = graphs
@@ -65,7 +65,7 @@ class Converter:
         """The nodes in the order of the graph, placeholders first."""
         for node, other in batch_sizes.paired(*self.graphs, self.batches):
             if node.op == "placeholder":
-                self._add(self._placeholder(node))
+                self._add(self._placeholder(node, other))
             elif node.target is BLOCK:
                 for copy in self._block(node, other):
                     self._add(copy)
@@ -85,8 +85,12 @@ class Converter:
         ref = _ref_of(node)
         return self.block_outputs.get(ref, ref)
 
-    def _placeholder(self, node: fx.Node) -> Draft:
-        given = self.placeholders[node.name]
+    def _placeholder(self, node: fx.Node, other: fx.Node) -> Draft:
+        given = self.placeholders[0][node.name]
+        if repr(given.values) != repr(self.placeholders[1][other.name].values):
+            what = "the forward makes a tensor of plain numbers that differ at batch {} and {}"
+            cure = "use the number itself, not a tensor of it, or give it as an input"
+            raise refused(next(iter(node.users), node), what.format(*self.batches), cure)
         return Draft(
             name=node.name,
             kind=given.kind,

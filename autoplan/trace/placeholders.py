@@ -1,11 +1,13 @@
 """What the placeholders of an exported program stand for: inputs, parameters, buffers, constants.
 
 Tied parameters are one tensor: the export uses one placeholder of the group and leaves the others
-dead, and here the group goes by its first name in the model.
+dead, and here the group goes by its first name in the model. Constants that the export lifted go
+without the number that it counts them by.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +24,7 @@ from autoplan.trace.program import MODEL
 from autoplan.trace.torch_private import FakeTensor, storage_id
 
 LARGEST_CONSTANT = 4096
+_LIFTED = re.compile(r"lifted_tensor_\d+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +84,7 @@ def read_placeholders(
         elif spec.kind is InputKind.BUFFER:
             found[name] = Placeholder(kind="buffer", target=target)
         else:
+            target = _LIFTED.sub("lifted_tensor", target)
             constant: torch.Tensor = program.constants[spec.target]  # pyright: ignore
             _refuse_trained(constant, parameters)
             values = _values(target, constant)

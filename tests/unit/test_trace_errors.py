@@ -74,6 +74,7 @@ CASES = {
     "torch.autocast('cpu') inside the model": _autocast,
     "the graph differs at batch 2 and 3": _batch_branch,
     "becomes 3.5 at another batch": lambda m, y: y * (y.shape[0] + 0.5),
+    "plain numbers that differ at batch 2 and 3": lambda m, y: y / torch.tensor(float(len(y))),
     "depends on the data": lambda m, y: y[y > 0],
     "tracing failed": _fails,
     "register it as a buffer": lambda m, y: y * torch.tensor([1.0] * 5000).sum(),

@@ -18,6 +18,8 @@ from autoplan.trace.refusals import refuse_at_once
 from autoplan.trace.repeat_memo import BlockMemo
 from tests.unit import trace_models as models
 
+GLOBAL = torch.tensor([0.5])
+
 
 def approximation(index):
     return "tanh" if index < 3 else "none"
@@ -55,6 +57,16 @@ class Layer(nn.Module):
             h = h + self.chain[0].first
         if self.mode == "constant":
             h = h * torch.tensor([2.0])
+        if self.mode in ("constants", "repeats constants"):
+            first, second = torch.tensor([2.0]), torch.tensor(3.0)
+            h = h[..., [7, 6, 5, 4, 3, 2, 1, 0]] * second + first
+        if self.mode == "global constant":
+            h = h * GLOBAL + torch.tensor([1.0])
+        if self.mode == "constant of layer":
+            h = h * torch.tensor(float(self.index))
+        if self.mode == "constant of chain":
+            self.chain[0].position += 1
+            h = h * torch.tensor(float(self.chain[0].position))
         if self.mode == "tensor":
             h = h * extra
         if self.mode == "flag" and extra:
@@ -94,6 +106,7 @@ class Chain(nn.Module):
 
     def forward(self, x):
         self.collected, self.first, state = [], x * 2, {"last": x}
+        self.position = 0
         for index, layer in enumerate(self.layers):
             if self.mode == "tensor":
                 x = layer(x, torch.ones(8))
@@ -113,7 +126,7 @@ class Chain(nn.Module):
             x = x + state["last"]
         if self.mode in ("two results", "detaches"):
             x = x + last
-        if self.mode == "repeats":
+        if self.mode.startswith("repeats"):
             x = self.layers[0](self.layers[1](x))
         return x.pow(2).mean()
 
@@ -121,7 +134,8 @@ class Chain(nn.Module):
 MODES = [
     "plain", "tied", "dropout", "hook", "eval", "frozen", "control", "scale", "collects", "writes",
     "mutates", "captures", "constant", "tensor", "flag", "no_grad", "repeats", "two results",
-    "detaches", "outer residual", "batch mean", "partial", "own dict", "own get",
+    "detaches", "outer residual", "batch mean", "partial", "own dict", "own get", "constants",
+    "repeats constants", "global constant", "constant of layer", "constant of chain",
 ]  # fmt: skip
 
 
@@ -180,12 +194,24 @@ def test_equal_blocks_are_traced_twice(mode, in_full, traced, stubs):
     assert sum(node.target is repeat_ops.BLOCK for node in graph.nodes) == stubs
 
 
-@pytest.mark.parametrize("mode", ["plain", "no_grad", "two results", "batch mean", "tensor"])
+FOLDED = [
+    "plain", "no_grad", "two results", "batch mean", "tensor", "constant", "constants",
+    "repeats constants", "global constant",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", FOLDED)
 def test_folding_itself_succeeds(mode):
     """Without the fallback to the whole trace."""
     model, example = Chain(mode), (torch.randn(4, 3, 8),)
     folded = _folded(_subject(model, example), traced_batches(None), gpu_call)
     assert folded == capture(model, example, fold=False)
+
+
+def test_stand_ins_have_constants_of_their_own():
+    graph = capture(Chain("constants"), (torch.randn(4, 3, 8),))
+    constants = [node.args for node in graph.of_kind("constant")]
+    assert constants == [((2.0,),), (3.0,), (tuple(range(7, -1, -1)),)] * 6
 
 
 class Watched(nn.Module):
