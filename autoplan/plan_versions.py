@@ -38,6 +38,7 @@ _NEW_MEMBERS = {
             for member in ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings")
         ),
         "opaque",
+        "job.batch_norm",
     ),
 }
 

@@ -11,12 +11,13 @@ from autoplan.plan import Plan
 # By version: objects of the file that lack members which the present version has.
 _LACKS_IN_4 = {
     "": ("opaque",),
+    "job": ("batch_norm",),
     "estimate": ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings"),
 }
 _LACKS_IN_3 = _LACKS_IN_4 | {"regions.*": ("reconverted_inputs",)}
 _LACKS_IN_2 = _LACKS_IN_4 | {
     "": ("stages", "replicas", "opaque"),
-    "job": ("planned_only",),
+    "job": ("planned_only", "batch_norm"),
     "job.pins": ("schedule", "stages_per_rank", "replicas", "outermost"),
     "mesh": ("outermost",),
     "regions.*": ("recomputed_operators", "reconverted_inputs"),
@@ -24,7 +25,9 @@ _LACKS_IN_2 = _LACKS_IN_4 | {
     "alternatives.*": ("schedule", "stages_per_rank", "replicas"),
     "alternatives.*.mesh": ("outermost",),
 }
-_LACKS_IN_1 = _LACKS_IN_2 | {"job": ("memory_limit_bytes", "placements", "planned_only")}
+_LACKS_IN_1 = _LACKS_IN_2 | {
+    "job": ("memory_limit_bytes", "placements", "planned_only", "batch_norm")
+}
 LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3, 4: _LACKS_IN_4}
 
 
