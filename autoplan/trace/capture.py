@@ -114,8 +114,8 @@ class _Subject:
         loss_fn: LossFn | None,
         dtype: torch.dtype | None,
         unfuses_attention: bool,
-        refuse: Refuse,
         batch_norm: BatchNormMode,
+        refuse: Refuse,
     ):
         self.inputs = inputs
         self.refuse = refuse

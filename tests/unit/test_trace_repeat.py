@@ -175,7 +175,15 @@ def test_blocks_that_share_a_part_give_the_whole_trace():
 
 def _subject(model, example):
     inputs = read_inputs(model, example, with_targets=False, batch_dims=None)
-    return _Subject(model, inputs, None, None, unfuses_attention=False, refuse=refuse_at_once)
+    return _Subject(
+        model,
+        inputs,
+        None,
+        None,
+        unfuses_attention=False,
+        batch_norm="sync",
+        refuse=refuse_at_once,
+    )
 
 
 @pytest.mark.parametrize(
