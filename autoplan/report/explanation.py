@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autoplan.explanation import Explanation, Memory, Rival, Variant, WhyNot, memory_parts
 from autoplan.report import units, words
-from autoplan.report.text import MEMORY_NAMES, PIPE_WIDTH
+from autoplan.report.text import PIPE_WIDTH
 
 _Show = Callable[[float], str]
 
@@ -133,7 +133,7 @@ def _why_not(plan: Variant, answer: WhyNot) -> RenderableType:
     table.add_row()
     ours, theirs = memory_parts(plan.memory), memory_parts(answer.plan.memory)
     for field, difference in answer.memory_difference_bytes.items():
-        _add(table, MEMORY_NAMES[field], ours[field], theirs[field], difference, units.nbytes)
+        _add(table, words.MEMORY_NAMES[field], ours[field], theirs[field], difference, units.nbytes)
     more = sum(answer.memory_difference_bytes.values())
     _add(table, "memory", sum(ours.values()), sum(theirs.values()), more, units.nbytes, "bold")
     return Group(*lines, Padding(table, (1, 0, 0, 0)))

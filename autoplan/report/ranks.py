@@ -5,7 +5,7 @@ Neighbours of which every shown figure is the same are one row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -22,7 +22,7 @@ _BAR_WIDTH = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Rank:
+class Rank:
     """One rank and its stages; ``outside`` are modules at which its parts of the root begin."""
 
     number: int
@@ -36,7 +36,7 @@ class _Rank:
 def rank_tables(plan: Plan) -> RenderableType:
     """Stages and blocks by rank, then seconds and memory by rank."""
     limit_bytes = plan.estimate.memory_limit_bytes
-    groups = _alike(_ranks(plan), limit_bytes)
+    groups = rank_groups(plan)
     note = (
         f"{plan.estimate.stages[0].devices} devices a rank; forward and backward of one "
         "microbatch; held: the most microbatches whose activations it keeps; full bar: "
@@ -49,12 +49,24 @@ def rank_tables(plan: Plan) -> RenderableType:
     )
 
 
-def _ranks(plan: Plan) -> list[_Rank]:
+def rank_groups(plan: Plan) -> list[list[Rank]]:
+    """Ranks in order, neighbours together where all that is shown of them is the same."""
+    return _alike(_ranks(plan), plan.estimate.memory_limit_bytes)
+
+
+def rank_rows(plan: Plan, groups: Sequence[Sequence[Rank]]) -> Iterator[tuple[str, ...]]:
+    """Numbers, stages, contents, and seconds of each group; then the microbatches that it holds."""
+    for group in groups:
+        cells = _cells(group[0].estimate, plan.estimate.memory_limit_bytes)
+        yield _numbers(group), _stages(group), _runs(plan, group), *cells[:5]
+
+
+def _ranks(plan: Plan) -> list[Rank]:
     found = []
     for number, estimate in enumerate(plan.estimate.stages):
         own = [(index, stage) for index, stage in enumerate(plan.stages) if stage.rank == number]
         found.append(
-            _Rank(
+            Rank(
                 number=number,
                 stages=tuple(index for index, _ in own),
                 blocks=tuple(block for _, stage in own for block in stage.blocks),
@@ -70,9 +82,9 @@ def _ranks(plan: Plan) -> list[_Rank]:
     return found
 
 
-def _alike(ranks: Sequence[_Rank], limit_bytes: int) -> list[list[_Rank]]:
+def _alike(ranks: Sequence[Rank], limit_bytes: int) -> list[list[Rank]]:
     """Neighbours in one group where all that is shown of them is the same."""
-    groups: list[list[_Rank]] = []
+    groups: list[list[Rank]] = []
     shown_before = None
     for rank in ranks:
         shown = _cells(rank.estimate, limit_bytes), len(rank.blocks), rank.outside, rank.is_last
@@ -84,23 +96,29 @@ def _alike(ranks: Sequence[_Rank], limit_bytes: int) -> list[list[_Rank]]:
     return groups
 
 
-def _contents(plan: Plan, groups: Sequence[Sequence[_Rank]]) -> Table:
-    blocks = [block for region in plan.regions for block in region.blocks]
+def _contents(plan: Plan, groups: Sequence[Sequence[Rank]]) -> Table:
     table = _table("rank", "stages", "runs")
     for group in groups:
-        inside = named_blocks([block for rank in group for block in rank.blocks], blocks)
-        parts = [*(name for rank in group for name in rank.outside), *([inside] if inside else [])]
-        text = ", ".join(parts) or "nothing"
-        if len(group) > 1:
-            text += f" ({len(group[0].blocks)} blocks a rank)"
-        if group[-1].is_last:
-            text += ", to the end of the model"
-        stages = ranges([stage for rank in group for stage in rank.stages])
-        table.add_row(_numbers(group), stages, Text(text))
+        table.add_row(_numbers(group), _stages(group), Text(_runs(plan, group)))
     return table
 
 
-def _figures(groups: Sequence[Sequence[_Rank]], limit_bytes: int) -> Table:
+def _stages(group: Sequence[Rank]) -> str:
+    return ranges([stage for rank in group for stage in rank.stages])
+
+
+def _runs(plan: Plan, group: Sequence[Rank]) -> str:
+    """Blocks, and modules at which parts of the root begin."""
+    blocks = [block for region in plan.regions for block in region.blocks]
+    inside = named_blocks([block for rank in group for block in rank.blocks], blocks)
+    parts = [*(name for rank in group for name in rank.outside), *([inside] if inside else [])]
+    text = ", ".join(parts) or "nothing"
+    if len(group) > 1:
+        text += f" ({len(group[0].blocks)} blocks a rank)"
+    return text + (", to the end of the model" if group[-1].is_last else "")
+
+
+def _figures(groups: Sequence[Sequence[Rank]], limit_bytes: int) -> Table:
     table = _table("rank", "compute", "forward", "backward", "bubble", "held", "memory", "", "")
     for column in table.columns[1:-1]:
         column.justify = "right"
@@ -126,7 +144,7 @@ def _cells(estimate: StageEstimate, limit_bytes: int) -> tuple[str, ...]:
     )
 
 
-def _numbers(group: Sequence[_Rank]) -> str:
+def _numbers(group: Sequence[Rank]) -> str:
     return ranges([rank.number for rank in group])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autoplan.plan import Estimate, MeshPlan, Plan
 from autoplan.report import schedules, units
+from hardware_profiles.spec import ClusterSpec
 
 _ZERO = {
     0: "every data-parallel rank holds all weights, gradients and optimizer state;"
@@ -14,6 +15,17 @@ _ZERO = {
     " once a step, gradients reduced after every microbatch",
     3: "weights, gradients and optimizer state are split over {dp}; weights are gathered for every"
     " use and freed after it",
+}
+MEMORY_NAMES = {
+    "parameters": "parameters",
+    "master_weights": "fp32 master weights",
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "gathered_parameters": "gathered parameters",
+    "activations": "saved activations",
+    "transient": "transient peak",
+    "communication_buffers": "communication buffers",
+    "workspace": "context and workspace",
 }
 COMPONENTS = {
     "compute_s": "compute",
@@ -43,6 +55,23 @@ def decisions(
         parts.append(schedules.short_name(schedule, stages_per_rank))
     parts.append(f"ZeRO {zero_stage}" + (f" in {replicas} replicas" if replicas > 1 else ""))
     return ", ".join(parts)
+
+
+def title(plan: Plan, cluster: ClusterSpec | None) -> str:
+    """``gpt2 on 8 x H100-SXM5-80GB``."""
+    device = f" {cluster.device.name}" if cluster else " devices"
+    return f"{plan.job.model.name} on {plan.mesh.world_size} x{device}"
+
+
+def decided(plan: Plan) -> str:
+    """The ``decisions`` of a plan."""
+    return decisions(
+        plan.mesh,
+        schedule=plan.schedule,
+        stages_per_rank=schedules.stages_per_rank(plan),
+        zero_stage=plan.zero,
+        replicas=plan.replicas,
+    )
 
 
 def batch(plan: Plan) -> str:
