@@ -59,7 +59,7 @@ class EmittedStage:
         draws_before: number of the first dropout of each of its block instances that has one.
         takes_draws: whether ``forward`` takes ``draws`` (``runtime.random.Draws``, or None in
             evaluation), since the stage has a dropout.
-        messages: what a microbatch sends over ``tp``.
+        messages: what the program sends for a microbatch.
         averaged: of ``buffers``, those that every dp rank moves by its own rows in a step, and that
             are then averaged over dp.
     """

@@ -9,7 +9,7 @@ from autoplan.codegen.emit import source_of
 from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.codegen.header import header
 from autoplan.codegen.lower import lower
-from autoplan.codegen.messages import StageMessages, stage_messages
+from autoplan.codegen.messages import stage_messages
 from autoplan.codegen.program import DRAWS, Program
 from autoplan.codegen.units import unit_paths
 from autoplan.codegen.verify import verify
@@ -113,7 +113,7 @@ def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
                 if path in stage.blocks
             },
             takes_draws=DRAWS in stage.forward.inputs,
-            messages=stage_messages(program, index) if choices.tp > 1 else StageMessages(),
+            messages=stage_messages(program, index, {"dp": choices.dp, "tp": choices.tp}),
             averaged=tuple(name for name in held(index, "buffer") if name in moved),
         )
         for index, stage in enumerate(program.stages)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from autoplan.capabilities import zero_stage
 from autoplan.codegen import Boundary, Emitted, EmittedStage
+from autoplan.codegen.messages import StageMessage
 from autoplan.codegen.orders import Collective, Event, Script, Segment, Transfer, World, world_of
 from autoplan.plan import Plan
 from autoplan.runtime.pipeline import schedule_of, shape_of
@@ -48,9 +49,9 @@ class _Segments:
         units = (*stage.unit_paths, "the rest") if is_split else ()
         self.gather = _on_dp("gather", stage, units)
         self.reduce = _on_dp("reduce", stage, reversed(units))
-        self.forward = _on_tp(stage.messages.forward)
-        self.backward = _on_tp(stage.messages.backward)
-        counted = _on_tp(stage.messages.count)
+        self.forward = _events_of(stage.messages.forward)
+        self.backward = _events_of(stage.messages.backward)
+        counted = _events_of(stage.messages.count)
         summed = Collective("dp", f"sum of counts of {stage.root_class}")
         on_dp: Segment = (summed,) if plan.mesh.dp > 1 else ()
         self.count: tuple[Segment, ...] = (*(counted,) * plan.num_microbatches, on_dp)
@@ -60,8 +61,8 @@ def _on_dp(what: str, stage: EmittedStage, units: Iterator[str] | Sequence[str])
     return tuple(Collective("dp", f"{what} {unit} of {stage.root_class}") for unit in units)
 
 
-def _on_tp(messages: Sequence[str]) -> Segment:
-    return tuple(Collective("tp", message) for message in messages)
+def _events_of(messages: Sequence[StageMessage]) -> Segment:
+    return tuple(Collective(message.axis, message.what) for message in messages)
 
 
 def _checks(plan: Plan) -> tuple[Segment, ...]:
@@ -129,7 +130,7 @@ def _transfer(
 
 
 def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
-    """Behind the backward: gradients that several ranks hold whole, then the loss."""
+    """Behind the backward: gradients that several ranks hold whole, statistics, then the loss."""
     pp, dp = plan.mesh.pp, plan.mesh.dp
     holders: dict[str, set[int]] = {}
     for stage in emitted.stages:
@@ -139,6 +140,8 @@ def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
     loss: list[Event] = [Collective("dp", "sum of losses")] if dp > 1 else []
     loss += [Collective("pp", "sum of losses")] if pp > 1 else []
     on_dp: Segment = (Collective("dp", "sum of whole gradients"),) if dp > 1 else ()
+    moved: Segment = (Collective("dp", "sum of running statistics"),) if dp > 1 else ()
+    averaging = {stage.rank for stage in emitted.stages if stage.averaged}
     return [
         (
             on_dp,
@@ -147,6 +150,7 @@ def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
                 for places in shared
                 if rank in places
             ),
+            moved if rank in averaging else (),
             tuple(loss),
         )
         for rank in range(pp)

@@ -25,6 +25,7 @@ from autoplan.verification.rehearse import rehearse
 from cost_models.schedules import PipelineShape
 from tests.distributed.greedy import greedy_regions
 from tests.distributed.plans import make_plan
+from tests.parity import normed
 from tests.parity.models import GPT, initialise, language_batch
 from tests.parity.stages import stages_at
 
@@ -105,6 +106,29 @@ def test_three_of_1024_ranks_do_what_the_dry_run_tells() -> None:
         ]
         found = [kind for kind, _ in sent if kind in KINDS]
         assert sorted(found) == sorted(kind for kind in on_tp if kind in KINDS)
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_statistics_of_batch_norm_are_told_as_they_are_sent(tp: int, recomputes: bool) -> None:
+    model, batch = normed.model_of("mlp"), normed.batch_of(4)
+    graph = capture(model, batch)
+    again = frozenset(block.path for block in graph.blocks) if recomputes else frozenset()
+    plan = make_plan(
+        graph.fingerprint, global_batch=16, dp=4, tp=tp,
+        regions=greedy_regions(graph, tp, again),
+    )  # fmt: skip
+    world = world_of_plan(emit_program(graph, plan), plan)
+    script = [event for event in world.scripts[0] if isinstance(event, Collective)]
+    told = [event.what.split(" ")[0] for event in script]
+    with fake_rank(1, 4 * tp) as sent:
+        parallelize(model, graph, plan).train_step(batch)
+    assert [kind for kind, _ in sent] == [kind for kind in told if kind in KINDS]
+    assert sum(event.axis == "dp" and "all_gather" in event.what for event in script) == (
+        5 + len(again)
+    )
+    part = rehearse(plan, model, graph).parts[0]
+    assert part.meetings["dp all_reduce"] == 5
 
 
 def test_a_dry_run_is_printed(capsys: pytest.CaptureFixture) -> None:
