@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.sharding.placement import Placement, Replicate, grad_of, local_fraction
+from autoplan.sharding.placement import Placement, Replicate, Shard, grad_of, local_fraction
 from autoplan.sharding.redistribute import conversion, is_possible, messages
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
@@ -143,6 +143,12 @@ class RegionOracle:
             ref = target
         return ref
 
+    def is_cut(self, ref: Ref, placement: Placement) -> bool:
+        """Whether a tensor is a part that is cut from what every rank has whole."""
+        ref = self.base(ref)
+        whole = ref.node not in (*self.inside, *self.parameters()) and ref not in self.entries
+        return whole and isinstance(placement, Shard)
+
     # Amounts
 
     def amounts(self, way: Way) -> Amounts | None:
@@ -245,7 +251,7 @@ class RegionOracle:
 
     def _behind(self, ref: Ref, placement: Placement) -> tuple[Ref, Placement]:
         """The storage of a view: what it is a view of, placed as a strategy of the view says."""
-        while ref.node in self.inside:
+        while ref.node in self.inside and not self.is_cut(ref, placement):
             node = self.graph.by_name[ref.node]
             target = node.alias_of[ref.index]
             if target is None:
@@ -289,26 +295,26 @@ class RegionOracle:
         read: list[OpNode],
     ) -> None:
         ref, placement = key
-        if ref.node not in self.inside and ref not in self.entries:
+        is_cut = self.is_cut(ref, placement)
+        if not (ref.node in self.inside or ref in self.entries or is_cut):
             return
         nbytes = self.graph.meta(ref).nbytes * local_fraction(placement, self.tp)
         nbytes *= self._counted(way, ref, placement)
-        if ref.node in way.again or self.base(ref).node in way.again:
+        cut_again = is_cut and way.mode == "all"
+        if cut_again or ref.node in way.again or self.base(ref).node in way.again:
             found.recomputed_bytes += nbytes if saved else 0
         elif read or any(node.name not in way.again for node in saved):
             found.kept_bytes += nbytes
 
     def _counted(self, way: Way, ref: Ref, placement: Placement) -> float:
         """How much of a copy counts here: what entered counts by itself, and once for all blocks
-        that read it alike; copies that come by messages are each block's own."""
+        that read it alike; copies in other placements are each block's own."""
         if ref not in self.entries:
             return 1.0
         there = way.crossing[self.entries[ref]]
         if self.is_block and way.mode != "nothing" and there == placement:
             return 0.0
-        port = Port(placement, grad_of(placement))
-        change = is_possible(there, port) and conversion(there, port, differentiable=False)
-        return 1.0 if change and messages(change, 1024, self.tp)[0] else self._share(ref)
+        return self._share(ref) if there == placement else 1.0
 
     def _share(self, ref: Ref) -> float:
         return 1 / len(self.graph.blocks) if self.entries[ref] in self.alike else 1.0

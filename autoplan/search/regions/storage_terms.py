@@ -7,8 +7,9 @@ again for those that save it. What a call keeps of itself goes with the call.
 
 What enters a block of which something runs again is kept as it entered; its copies in other
 placements are kept, or made again, as the decision about the entry says. Where blocks of a kind
-read the same tensor, each counts its share of it, but in full a copy that messages make for it.
-Inputs, and what every stage makes for itself, live anyway.
+read the same tensor, each counts its share of it, but its own copy in another placement in full.
+Inputs, and what every stage makes for itself, live anyway, but not the parts that are cut from
+them: each region has copies of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.search.regions.terms import Flag, Terms, along, any_of, scope_of
+from autoplan.search.regions.terms import ALWAYS, NEVER, Flag, Terms, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.storages import followed
-from autoplan.sharding.placement import Placement, grad_of, local_fraction
-from autoplan.sharding.strategies import Port, Strategy
+from autoplan.sharding.placement import Placement, Shard, local_fraction
+from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, SavedTensor
 
 _Key = tuple[Ref, Placement, float]
@@ -45,8 +46,10 @@ def add_storages(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
     for node in ways.region.calls:
         adder.internal(node)
     for (ref, placement, _), storage in _storages(ways, costs).items():
-        if ref.node in ways.region.by_name or ref in ways.region.entries:
-            adder.storage(ref, placement, storage)
+        if _is_cut(ways, ref, placement):
+            adder.storage(ref, placement, storage, ALWAYS if ways.mode is Mode.ALL else NEVER)
+        elif ref.node in ways.region.by_name or ref in ways.region.entries:
+            adder.storage(ref, placement, storage, ways.made_again(ref))
     adder.entries()
 
 
@@ -75,8 +78,7 @@ def _saved(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[tuple[_Key,
         else:
             continue
         share = local_fraction(placement, ways.space.tp)
-        behind = followed(ways.space, ref, placement, ways.region.by_name)
-        yield (*behind, share), kept.nbytes * share
+        yield (*_behind(ways, ref, placement), share), kept.nbytes * share
 
 
 def _read(
@@ -84,8 +86,19 @@ def _read(
 ) -> Iterator[tuple[_Key, float]]:
     for ref, port in zip(ways.region.reads[node.name], strategy.inputs, strict=True):
         share = local_fraction(port.placement, ways.space.tp)
-        behind = followed(ways.space, ref, port.placement, ways.region.by_name)
+        behind = _behind(ways, ref, port.placement)
         yield (*behind, share), costs.sizes.meta(behind[0]).nbytes * share
+
+
+def _behind(ways: Ways, ref: Ref, placement: Placement) -> tuple[Ref, Placement]:
+    if _is_cut(ways, ref, placement):
+        return ref, placement
+    return followed(ways.space, ref, placement, ways.region.by_name)
+
+
+def _is_cut(ways: Ways, ref: Ref, placement: Placement) -> bool:
+    """Whether a tensor is a part of what every rank has whole; views of that stay whole."""
+    return ways.region.is_whole(ref) and isinstance(placement, Shard)
 
 
 def _is_own(kept: SavedTensor, node: OpNode) -> bool:
@@ -112,9 +125,8 @@ class _Adder:
                 recomputed_bytes=nbytes * share * again,
             )
 
-    def storage(self, ref: Ref, placement: Placement, storage: _Storage) -> None:
-        """One tensor in one placement."""
-        again = self.ways.made_again(ref)
+    def storage(self, ref: Ref, placement: Placement, storage: _Storage, again: Flag) -> None:
+        """One tensor in one placement, and when it is made again."""
         number, counted = self._counted(ref, placement)
         crossing = () if number < 0 else (number,)
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
@@ -156,18 +168,12 @@ class _Adder:
         def factor(crossing: Placement) -> float:
             if ways.keeps_entries and crossing == placement:
                 return 0.0
-            return 1.0 if share < 1 and self._sends(crossing, placement, ref) else share
+            return share if crossing == placement else 1.0
 
         factors = tuple(map(factor, ways.boundaries[boundary].placements))
         if len(set(factors)) == 1:
             return -1, factors[:1]
         return ways.crossing(boundary), factors
-
-    def _sends(self, source: Placement, placement: Placement, ref: Ref) -> bool:
-        """Whether a copy comes by messages; else it is a part of what there is."""
-        nbytes = self.costs.sizes.meta(ref).nbytes
-        port = Port(placement, grad_of(placement))
-        return bool(self.costs.converter.cost(nbytes, False, source, port).forward)
 
     def entries(self) -> None:
         """What enters a block and is kept as it entered."""

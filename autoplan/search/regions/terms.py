@@ -70,6 +70,7 @@ class Flag:
 
 
 NEVER = Flag(-1, (False,))
+ALWAYS = Flag(-1, (True,))
 
 
 def along(number: int, scope: Scope, values: Sequence[float]) -> npt.NDArray[Any]:
