@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from autoplan.codegen.operators import operator as overload_of
-from autoplan.errors import UnsupportedModelError
+from autoplan.errors import UnsupportedModelError, first_line
 from autoplan.trace.torch_private import FakeTensorMode, tree_leaves, tree_map
+from autoplan.trace.trials import leaf
 
 
 def check_kernels(operator: str, target: str, args: Sequence[Any]) -> None:
@@ -21,7 +22,7 @@ def check_kernels(operator: str, target: str, args: Sequence[Any]) -> None:
         Exception: whatever the operator itself raises.
     """
     call = overload_of(target)
-    made = _tensors(call(*tree_map(_trained, list(args))))
+    made = _tensors(call(*tree_map(_learning, list(args))))
     _check_fake(operator, call, args, [tuple(x.shape) for x in made])
     trained = [x for x in made if x.requires_grad]
     if not trained and any(x.is_floating_point() for x in made):
@@ -45,7 +46,7 @@ def _check_fake(
     except Exception as error:
         raise UnsupportedModelError(
             f"{operator} has no fake kernel that runs, without which no model that calls it can be "
-            f"traced ({_line(error)}); add one with torch.library.register_fake({operator!r})"
+            f"traced ({first_line(error)}); add one with torch.library.register_fake({operator!r})"
         ) from error
     if made != list(shapes):
         raise UnsupportedModelError(
@@ -61,15 +62,9 @@ def _without_gradient(operator: str) -> UnsupportedModelError:
     )
 
 
-def _trained(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.is_floating_point())
+def _learning(value: Any) -> Any:
+    return leaf(value) if isinstance(value, Tensor) else value
 
 
 def _tensors(value: Any) -> list[Tensor]:
     return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

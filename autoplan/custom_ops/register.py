@@ -15,14 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autoplan.codegen.operators import is_random
 from autoplan.codegen.operators import operator as overload_of
 from autoplan.codegen.torch_private import schema
 from autoplan.custom_ops.kernels import check_kernels
 from autoplan.custom_ops.truth import Fault, Sample, fault, meta, sample
-from autoplan.errors import UnsupportedModelError
+from autoplan.errors import UnsupportedModelError, first_line
 from autoplan.sharding.rules.base import Call
 from autoplan.sharding.rules.registered import WrittenRule, keep, registered
 from autoplan.sharding.rules.registry import RULES
+from autoplan.trace.samples import draws_at_random
 
 _NAME = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?")
 _TEXT = re.compile(r"(?:[\w\s(),]|\.\.\.)*->(?:[\w\s(),]|\.\.\.)*")
@@ -75,10 +77,15 @@ def check_rule(
         torch.manual_seed(0)
         for args in _trials(operator, target, equation, example):
             truth = _truth(operator, target, args)
-            call = Call(node=truth.node, inputs=tuple(map(meta, truth.operands)))
-            found = fault(rule(call), truth)
+            inputs = tuple(map(meta, truth.operands))
+            if is_random(truth.node) or draws_at_random(truth.node, inputs, batch=1):
+                raise UnsupportedModelError(
+                    f"{operator} draws at random, so that no split gives what one device draws; "
+                    "draw outside of it, and hand the numbers to it as a tensor"
+                )
+            found = fault(rule(Call(node=truth.node, inputs=inputs)), truth)
             if found is not None:
-                raise UnsupportedModelError(_refusal(operator, equation, found))
+                raise UnsupportedModelError(_refusal(operator, rule, found))
 
 
 def _target(operator: str) -> str:
@@ -97,7 +104,7 @@ def _target(operator: str) -> str:
 
 
 def _check_text(operator: str, equation: str, whole: str) -> None:
-    known = {letter for dims in _terms(equation) for dim in dims for letter in dim}
+    known = _letters(equation)
     if not _TEXT.fullmatch(equation) or equation.count("(") != equation.count(")"):
         raise UnsupportedModelError(
             f"{equation!r} for {operator} is no equation; write one such as 'b s h, h k -> b s k'"
@@ -145,6 +152,10 @@ def _terms(text: str) -> list[list[list[str]]]:
     ]
 
 
+def _letters(equation: str) -> set[str]:
+    return {letter for dims in _terms(equation) for dim in dims for letter in dim}
+
+
 def _scaled(value: Any, scale: float) -> Any:
     if not isinstance(value, Tensor) or not value.is_floating_point() or scale == 1.0:
         return value
@@ -152,17 +163,19 @@ def _scaled(value: Any, scale: float) -> Any:
 
 
 def _truth(operator: str, target: str, args: list[Any]) -> Sample:
-    """The operator's own run, in double precision where it can."""
-    single = [x.float() if isinstance(x, Tensor) and x.dtype == torch.float64 else x for x in args]
+    """The operator's own run: in no less than single precision if it can, else as it is given."""
     faults = []
-    for given in (args, single):
+    for given in (
+        _cast(args, torch.float32, torch.float16, torch.bfloat16),
+        _cast(args, torch.float32, torch.float64),
+    ):
         try:
             check_kernels(operator, target, given)
             return sample(target, given)
         except UnsupportedModelError:
             raise
         except Exception as error:
-            faults.append(str(error).strip().splitlines()[0][:160])
+            faults.append(first_line(error))
     shapes = ", ".join(str(tuple(x.shape)) for x in args if isinstance(x, Tensor))
     raise UnsupportedModelError(
         f"{operator} fails on tensors of shapes {shapes}, which its equation describes: "
@@ -170,12 +183,20 @@ def _truth(operator: str, target: str, args: list[Any]) -> Sample:
     )
 
 
-def _refusal(operator: str, equation: str, found: Fault) -> str:
+def _cast(args: Sequence[Any], dtype: torch.dtype, *others: torch.dtype) -> list[Any]:
+    """The arguments with tensors of some dtypes in another."""
+    return [x.to(dtype) if isinstance(x, Tensor) and x.dtype in others else x for x in args]
+
+
+def _refusal(operator: str, rule: WrittenRule, found: Fault) -> str:
     read = ", ".join(repr(port.placement) for port in found.strategy.inputs)
     made = ", ".join(map(repr, found.strategy.outputs))
     letter = found.strategy.label
+    whole = f"{rule.whole} {letter}".strip()
+    cure = f"keep it whole with whole={whole!r}"
+    if letter not in _letters(rule.text):
+        cure = "write letters in the place of ... and keep the one whole that is no loop"
     return (
-        f"{equation!r} is wrong for {operator}: split by {letter} over {found.ranks} ranks "
-        f"({read} -> {made}) it {found.what}; correct the equation, or keep it whole with "
-        f"whole={letter!r}"
+        f"{rule.text!r} is wrong for {operator}: split by {letter} over {found.ranks} ranks "
+        f"({read} -> {made}) it {found.what}; correct the equation, or {cure}"
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autoplan.codegen.operators import operator
 from autoplan.codegen.sizes import local_arguments
+from autoplan.errors import first_line
 from autoplan.sharding.enumerate import strategies
 from autoplan.sharding.equation import Equation
 from autoplan.sharding.mesh import MeshAxis
@@ -23,9 +24,9 @@ from autoplan.sharding.placement import Partial, Placement, Shard, grad_of, loca
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, TensorMeta
 from autoplan.trace.torch_private import tree_leaves, tree_map
+from autoplan.trace.trials import is_close, leaf
 
 RANKS = (2, 4)
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def sample(target: str, args: Sequence[Any]) -> Sample:
     operands = tuple(x for x in tree_leaves(list(args)) if isinstance(x, Tensor))
     names = iter(range(len(operands)))
     given = tree_map(lambda x: Ref(str(next(names))) if isinstance(x, Tensor) else x, list(args))
-    leaves = [_leaf(operand) for operand in operands]
+    leaves = list(map(leaf, operands))
     results = _run(target, given, {}, leaves)
     grads = tuple(torch.randn_like(x) if x.requires_grad else None for x in results)
     return Sample(
@@ -100,13 +101,13 @@ def _difference(strategy: Strategy, truth: Sample, ranks: int) -> str | None:
     results, grads = [], []
     for rank in range(ranks):
         leaves = [
-            _leaf(_piece(operand, port.placement, rank, ranks))
+            leaf(_piece(operand, port.placement, rank, ranks))
             for operand, port in zip(truth.operands, strategy.inputs, strict=True)
         ]
         try:
             made = _run(truth.node.target, args, dict(kwargs), leaves)
         except Exception as error:
-            return f"fails: {str(error).strip().splitlines()[0][:120]}"
+            return f"fails: {first_line(error)}"
         if tuple(tuple(x.shape) for x in made) != shapes:
             return f"gives shapes {', '.join(str(tuple(x.shape)) for x in made)}"
         given = [
@@ -144,10 +145,6 @@ def _backward(
     )
 
 
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.is_floating_point())
-
-
 def _piece(tensor: Tensor, placement: Placement, rank: int, ranks: int) -> Tensor:
     if not isinstance(placement, Shard):
         assert placement != Partial(), "an equation as written has no terms to read"
@@ -160,20 +157,11 @@ def _equal(pieces: Sequence[Tensor | None], placement: Placement, whole: Tensor)
     """Whether pieces are those of ``whole``, or terms of it, or the same on every rank."""
     found = [piece for piece in pieces if piece is not None]
     if placement == Partial():
-        return _close(torch.stack(found).sum(0), whole)
+        return is_close(torch.stack(found).sum(0), whole)
     ranks = len(found)
     return all(
-        _close(piece, _piece(whole, placement, rank, ranks)) for rank, piece in enumerate(found)
+        is_close(piece, _piece(whole, placement, rank, ranks)) for rank, piece in enumerate(found)
     )
-
-
-def _close(found: Tensor, expected: Tensor) -> bool:
-    if found.shape != expected.shape:
-        return False
-    if not expected.is_floating_point() or not expected.numel():
-        return torch.equal(found, expected)
-    allowed = _TOLERANCE[expected.dtype] * float(expected.abs().max())
-    return torch.allclose(found, expected, rtol=0, atol=max(allowed, 1e-30), equal_nan=True)
 
 
 def _tuples(value: Any) -> Any:

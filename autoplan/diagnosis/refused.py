@@ -21,7 +21,7 @@ _COSTS: Mapping[RefusalKind, str] = {
     "in-place operator": "what reads the same memory would see another value",
     "not traceable": "the model cannot be traced, so there is no plan",
     "parameter mutation": "ranks that see other samples would write other weights",
-    "randomness": "every rank and every step would run another program",
+    "randomness": "ranks would draw apart, or every step run another program",
     "state": "every step would be another program",
 }
 

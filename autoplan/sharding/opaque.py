@@ -8,14 +8,12 @@ and memory it counts as what it reads and writes, and what a fake run saw autogr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import count
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autoplan.sharding.placement import Partial, Placement, Replicate, Shard
 from autoplan.sharding.strategies import Port, Strategy
-from autoplan.trace.graph import Arg, OpGraph, OpNode, Ref, TensorMeta
+from autoplan.trace.graph import OpGraph, OpNode, TensorMeta
 
 SAMPLES = "samples"
 
@@ -27,13 +25,11 @@ class OpaqueOperator:
     Attributes:
         target: ``mylib.op.default``.
         calls: names of the nodes that call it.
-        where: the user's source line of the first call, ``file:line``, '' when unknown.
         keeps_samples_apart: whether all of its calls were shown to, or read no batch.
     """
 
     target: str
     calls: tuple[str, ...]
-    where: str
     keeps_samples_apart: bool
 
     @property
@@ -49,41 +45,12 @@ class OpaqueOperator:
 
 
 def keeps_samples_apart(node: OpNode, operands: Sequence[TensorMeta], batch: int) -> bool:
-    """Whether a trial shows it; operators that read no batch are not tried.
-
-    Calls that differ in names and in the batch alone are tried once.
-    """
+    """Whether a trial shows it; operators that read no batch are not tried."""
     if not any(meta.batch_dims for meta in operands):
         return False
-    positions = count()
-    call = OpNode(
-        name="",
-        kind="call",
-        target=node.target,
-        args=tuple(_numbered(value, positions) for value in node.args),
-        kwargs=tuple((name, _numbered(value, positions)) for name, value in node.kwargs),
-        outputs=tuple(_of_one_sample(meta, batch) for meta in node.outputs),
-    )
-    return _was_shown(call, tuple(_of_one_sample(meta, batch) for meta in operands))
-
-
-@lru_cache(maxsize=1024)
-def _was_shown(call: OpNode, operands: tuple[TensorMeta, ...]) -> bool:
     from autoplan.trace import samples
 
-    return samples.keeps_samples_apart(call, operands, batch=1)
-
-
-def _numbered(value: Arg, positions: Iterator[int]) -> Arg:
-    """An argument with the tensors in it named by their position."""
-    if isinstance(value, tuple):
-        return tuple(_numbered(item, positions) for item in value)
-    return Ref(str(next(positions))) if isinstance(value, Ref) else value
-
-
-def _of_one_sample(meta: TensorMeta, batch: int) -> TensorMeta:
-    shape = [n // batch if dim in meta.batch_dims else n for dim, n in enumerate(meta.shape)]
-    return replace(meta, shape=tuple(shape))
+    return samples.keeps_samples_apart(node, operands, batch)
 
 
 def split_by_samples(node: OpNode, operands: Sequence[TensorMeta]) -> Strategy:
@@ -114,7 +81,6 @@ def grouped(graph: OpGraph, nodes: Sequence[OpNode]) -> tuple[OpaqueOperator, ..
         OpaqueOperator(
             target=target,
             calls=tuple(node.name for node in calls),
-            where=next((node.where for node in calls if node.where), ""),
             keeps_samples_apart=all(_may_be_split(node, graph) for node in calls),
         )
         for target, calls in found.items()

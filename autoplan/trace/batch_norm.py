@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
-import torch.utils.checkpoint
 from torch import Tensor
-from torch.fx.node import has_side_effect
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from autoplan.job import BatchNormMode
 from autoplan.trace.refusals import Refuse, refuse_at_once, refused_here
+from autoplan.trace.torch_private import BatchNorm, checkpoints_counted, has_side_effect
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(
@@ -68,22 +65,12 @@ def whole_batch_norms(
     One inside ``torch.utils.checkpoint``, whose forward runs twice a step, is refused.
     """
     local = (True,) if mode == "local" else ()
-    checkpoint = torch.utils.checkpoint._checkpoint_without_reentrant_generator
-    depth = 0
 
-    def checkpointed(*args: Any, **kwargs: Any) -> Iterator[None]:
-        nonlocal depth
-        depth += 1
-        try:
-            yield from checkpoint(*args, **kwargs)
-        finally:
-            depth -= 1
-
-    def forward(self: _BatchNorm, input: Tensor) -> Tensor:
+    def forward(self: BatchNorm, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         mean, var = self.running_mean, self.running_var
         training = self.training or mean is None or var is None
-        if depth and training and mean is not None:
+        if checkpoints and training and mean is not None:
             what = f"{type(self).__name__} inside torch.utils.checkpoint updates its running"
             what = f"{what} statistics twice a step on one device"
             cure = "take it out of the checkpoint, and leave to autoplan what runs again"
@@ -93,10 +80,5 @@ def whole_batch_norms(
             training, self.momentum, self.eps, *local,
         )  # fmt: skip
 
-    with (
-        mock.patch.object(_BatchNorm, "forward", forward),
-        mock.patch.object(
-            torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", checkpointed
-        ),
-    ):
+    with checkpoints_counted() as checkpoints, mock.patch.object(BatchNorm, "forward", forward):
         yield

@@ -23,6 +23,7 @@ from autoplan.trace.clean import clean
 from autoplan.trace.clone import FakeClones
 from autoplan.trace.collection import collection_paused
 from autoplan.trace.convert import Converter
+from autoplan.trace.draws import refuse_untagged_draws
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.guards import (
@@ -231,6 +232,7 @@ def _assemble(traces: tuple[_Trace, ...], batches: Batches, call: Call, refuse: 
     needed = live(drafts, loss)
     refuse_unread_norms(drafts, needed, refuse)
     nodes, names = named(needed)
+    refuse_untagged_draws(nodes, batches[0], refuse)
     output = Ref(names[loss.node], loss.index)
     if not any(
         node.outputs[output.index].requires_grad for node in nodes if node.name == output.node

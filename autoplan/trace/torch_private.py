@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.utils.checkpoint
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import _symbolic_trace
@@ -21,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor
 from torch.fx.experimental.proxy_tensor import snapshot_fake as detached
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 PRIVATE_NAMES = (
@@ -37,22 +40,26 @@ PRIVATE_NAMES = (
     "torch.fx.experimental.proxy_tensor.track_tensor",
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode",
     "torch.fx.node.has_side_effect",
+    "torch.nn.modules.batchnorm._BatchNorm",
     "torch.ops.aten._scaled_dot_product_efficient_attention",
     "torch.ops.aten._scaled_dot_product_flash_attention",
     "torch.ops.higher_order.wrap_with_autocast",
     "torch.ops.higher_order.wrap_with_set_grad_enabled",
     "torch.utils._pytree.tree_flatten",
+    "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
 )
 
 __all__ = [
     "AUTOCAST_REGION",
     "GENERATED_AUTOGRAD",
     "GRAD_MODE_REGION",
+    "BatchNorm",
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
     "OpOverload",
     "TreeSpec",
+    "checkpoints_counted",
     "current_tracer",
     "detached",
     "fake_like",
@@ -107,6 +114,25 @@ def fake_like(tensor: torch.Tensor, mode: FakeTensorMode, dtype: torch.dtype) ->
 def uncompiled_graphs() -> AbstractContextManager[None]:
     """Context in which no Python source is written for graphs, which here are read and not run."""
     return _use_lazy_graph_module(True)
+
+
+@contextmanager
+def checkpoints_counted() -> Iterator[list[None]]:
+    """Gives a list that has an element for every ``torch.utils.checkpoint`` that runs just now."""
+    original = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    running: list[None] = []
+
+    def counted(*args: Any, **kwargs: Any) -> Iterator[None]:
+        running.append(None)
+        try:
+            yield from original(*args, **kwargs)
+        finally:
+            running.pop()
+
+    with mock.patch.object(
+        torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", counted
+    ):
+        yield running
 
 
 def current_tracer() -> Any:

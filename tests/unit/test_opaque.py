@@ -109,7 +109,7 @@ def test_opaque_operators_are_listed_with_lines(name, apart):
     (found,) = opaque_operators(graph)
     assert found.target == f"opaque_tests.{name}.default"
     assert len(found.calls) == 1
-    assert "test_opaque.py" in found.where
+    assert "test_opaque.py" in graph.by_name[found.calls[0]].where
     assert found.keeps_samples_apart == apart
     assert found.name == f"opaque_tests::{name}"
 
@@ -131,9 +131,9 @@ def test_a_plan_names_and_prices_what_has_no_rule(name):
         Streaming(bytes=2 * moved), device
     )
     assert found.microbatch_s == pytest.approx(expected_s)
-    console = Console(file=io.StringIO(), width=100)
-    print_report(plan, console)
-    section = console.file.getvalue().partition("Without a rule")[2].partition("Against other")[0]
+    printed = io.StringIO()
+    print_report(plan, Console(file=printed, width=100))
+    section = printed.getvalue().partition("Without a rule")[2].partition("Against other")[0]
     assert f"opaque_tests::{name}" in section
     assert ("split" if apart else "in one piece") in section
 
@@ -151,6 +151,36 @@ def test_what_reads_no_batch_leaves_the_batch_alone():
     (found,) = opaque_operators(graph)
     assert found.keeps_samples_apart
     assert batch_layout(graph).mixing == ()
+
+
+def _drawing(name, **tags):
+    @torch.library.custom_op(f"opaque_tests::{name}", mutates_args=(), **tags)
+    def noisy(x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+    noisy.register_fake(torch.empty_like)
+    noisy.register_autograd(lambda _, grad: grad)
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return noisy(x * self.w).sum()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(8))
+
+    return Model(), {"x": torch.randn(4, 8)}
+
+
+def test_what_draws_at_random_must_say_so():
+    with pytest.raises(
+        UnsupportedModelError, match=r"draws_unsaid\.default draws at random.*:\d+\)"
+    ):
+        capture(*_drawing("draws_unsaid"))
+    said = capture(*_drawing("draws_said", tags=torch.Tag.nondeterministic_seeded))
+    emit_choices(replicated(said, 1), "alone")
+    with pytest.raises(UnsupportedModelError, match=r"draws_said\.default .* draws random numbers"):
+        emit_choices(replicated(said, 2), "over tp")
 
 
 def test_an_operator_that_does_not_run_here_is_not_split():

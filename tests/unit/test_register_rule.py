@@ -175,6 +175,65 @@ def test_refused_in_one_line(operator, equation, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_examples_of_low_precision_are_tried(dtype):
+    name, example = "rules_under_test::scaled_softmax", (torch.randn(4, 8).to(dtype), 0.5)
+    check_rule(name, "b s -> b s", whole="s", example=example)
+    with pytest.raises(UnsupportedModelError, match="is wrong for"):
+        check_rule(name, "b s -> b s", example=example)
+
+
+LIBRARY.define("half(Tensor x) -> Tensor")
+LIBRARY.define("centred(Tensor x) -> Tensor")
+LIBRARY.define("silent(Tensor x) -> Tensor")
+LIBRARY.define("noisy(Tensor x) -> Tensor")
+
+
+def _only_bfloat16(x):
+    if x.dtype != torch.bfloat16:
+        raise TypeError("takes bfloat16")
+    return torch.softmax(x, -1)
+
+
+def _fails_without_a_word(x):
+    raise RuntimeError
+
+
+LIBRARY.impl("half", _only_bfloat16, "CompositeImplicitAutograd")
+LIBRARY.impl("centred", lambda x: x - x.mean(0), "CompositeImplicitAutograd")
+LIBRARY.impl("silent", _fails_without_a_word, "CompositeImplicitAutograd")
+LIBRARY.impl("noisy", lambda x: x * torch.rand_like(x), "CompositeImplicitAutograd")
+
+
+def test_an_operator_of_low_precision_alone_is_tried_in_it():
+    example = (torch.randn(4, 8).bfloat16(),)
+    check_rule("rules_under_test::half", "b s -> b s", whole="s", example=example)
+    with pytest.raises(UnsupportedModelError, match="split by s over 2 ranks"):
+        check_rule("rules_under_test::half", "b s -> b s", example=example)
+
+
+def test_the_cure_can_be_followed():
+    """What is offered as ``whole=`` is taken, along with what was whole before."""
+    example = (torch.randn(8, 8, 8, dtype=torch.float64), 0.5)
+    name = "rules_under_test::scaled_softmax"
+    with pytest.raises(UnsupportedModelError, match="whole='a s'"):
+        check_rule(name, "b a s -> b a s", whole="a", example=example)
+    check_rule(name, "b a s -> b a s", whole="a s", example=example)
+    with pytest.raises(UnsupportedModelError, match=r"letters in the place of \.\.\.") as caught:
+        check_rule("rules_under_test::centred", "... s -> ... s")
+    assert "whole=" not in str(caught.value)
+
+
+def test_an_error_without_a_text_is_named_by_its_class():
+    with pytest.raises(UnsupportedModelError, match="RuntimeError; correct the equation"):
+        check_rule("rules_under_test::silent", "b s -> b s")
+
+
+def test_what_draws_at_random_has_no_rule():
+    with pytest.raises(UnsupportedModelError, match="draws at random"):
+        check_rule("rules_under_test::noisy", "b s -> b s")
+
+
 class Projects(nn.Module):
     def __init__(self):
         super().__init__()

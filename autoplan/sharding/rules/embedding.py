@@ -17,13 +17,12 @@ def _embedding(call: Call) -> Equation:
     table, index = call.shapes
     tokens = letters(index)
     by_frequency = call.argument(3, "scale_grad_by_freq", False)
-    sparse = call.argument(4, "sparse", False)
     return Equation(
         inputs=((("v",), ("m",)), tokens),
         outputs=((*tokens, ("m",)),),
         sizes={**sizes(index), "v": table[0], "m": table[1]},
         whole=(names(range(len(index))) if by_frequency else frozenset())
-        | ({"v"} if by_frequency or sparse or not index else set()),
+        | ({"v"} if by_frequency or not index else set()),
         local_ops={"v": LocalOp("vocab_parallel_embedding")},
     )
 
