@@ -11,6 +11,8 @@ from rich.text import Text
 from autoplan.plan import OpaquePlan
 from autoplan.report import units
 
+CURE = "Every rank of tp computes the whole of them; autoplan.register_rule tells how they split."
+
 
 def opaque_table(opaque: Sequence[OpaquePlan]) -> RenderableType:
     """A row for each operator, and what to do about them."""
@@ -27,7 +29,4 @@ def opaque_table(opaque: Sequence[OpaquePlan]) -> RenderableType:
             "split" if each.splits_batch else "in one piece",
             Text(each.first),
         )
-    cure = (
-        "Every rank of tp computes the whole of them; autoplan.register_rule tells how they split."
-    )
-    return Group(table, Text(cure, style="dim"))
+    return Group(table, Text(CURE, style="dim"))
