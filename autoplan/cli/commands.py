@@ -6,12 +6,9 @@ import are imported by the command that needs them, so that ``--help`` answers a
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,13 +16,10 @@ from autoplan.cli import plan_options
 from autoplan.cli.doctor import doctor
 from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
+from autoplan.cli.report import Html, Json, Trace, check_directory, report, show
 from autoplan.cli.validate import validate
 from autoplan.cli.verify import verify
-from autoplan.errors import PlanError
 from autoplan.job import DEFAULT_MEMORY_MARGIN
-
-if TYPE_CHECKING:
-    from autoplan.plan import Plan
 
 app = typer.Typer(
     name="autoplan",
@@ -34,8 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the report.")]
 
 
 @app.command()
@@ -58,14 +50,16 @@ def plan(
     allow_planned_only: plan_options.PlannedOnly = False,
     time_limit: plan_options.TimeLimit = None,
     output: plan_options.Output = None,
+    html: Html = None,
+    trace: Trace = None,
     as_json: Json = False,
 ) -> None:
     """Plan the training of a model on a cluster."""
     from autoplan import api
     from autoplan.cli.progress import ProgressDisplay, logs_held
 
-    if output is not None and not output.parent.is_dir():
-        raise PlanError(f"-o {output}: {output.parent} is not a directory; create it first")
+    for option, path in (("-o", output), ("--html", html), ("--trace", trace)):
+        check_directory(option, path)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     started_s = time.monotonic()
     with ProgressDisplay() as progress, logs_held():
@@ -92,20 +86,10 @@ def plan(
     if output is not None:
         api.save_plan(found, output)
         print(f"plan saved: {output}", file=sys.stderr)
-    _show(found, as_json, search_s)
+    show(found, html=html, trace=trace, as_json=as_json, search_s=search_s)
 
 
-@app.command()
-def report(
-    path: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
-    as_json: Json = False,
-) -> None:
-    """Show a saved plan and the estimate stored in it."""
-    from autoplan import api
-
-    _show(api.load_plan(path), as_json, None)
-
-
+app.command()(report)
 app.command()(doctor)
 app.command()(explain)
 app.command()(verify)
@@ -129,14 +113,3 @@ def clusters() -> None:
     width = max(map(len, names()))
     for name in names():
         print(f"{name:{width}}  {load(name).description}")
-
-
-def _show(plan: Plan, as_json: bool, search_s: float | None) -> None:
-    if as_json:
-        from autoplan.report.summary import summary
-
-        print(json.dumps(summary(plan, search_s=search_s), indent=2, allow_nan=False))
-        return
-    from autoplan import api
-
-    api.print_report(plan)
