@@ -137,7 +137,8 @@ def test_plan_passes_every_option_on(
     output = tmp_path / "out.json"
     options = [
         "--nodes", "2", "--gpus-per-node", "4", "--seq-len", "512", "--input", "x=8x16",
-        "--precision", "fp32", "--optimizer", "sgd", "--pin", "dp=2", "--pin", "recompute=full",
+        "--precision", "fp32", "--optimizer", "sgd", "--batch-norm", "local",
+        "--pin", "dp=2", "--pin", "recompute=full",
         "--place", "*.mlp.*=Shard(0)", "--place", "w=Replicate()", "--memory-limit", "70GiB",
         "--memory-margin", "3%", "--allow-planned-only", "--time-limit", "90",
         "-o", str(output), "--json",
@@ -149,7 +150,7 @@ def test_plan_passes_every_option_on(
         "seq_len": 512, "inputs": {"x": (8, 16)}, "precision": "fp32", "optimizer": "sgd",
         "pins": {"dp": "2", "recompute": "full"}, "memory_limit": "70GiB", "memory_margin": "3%",
         "placements": {"*.mlp.*": "Shard(0)", "w": "Replicate()"},
-        "planned_only": True, "time_limit_s": 90.0,
+        "batch_norm": "local", "planned_only": True, "time_limit_s": 90.0,
     }  # fmt: skip
     assert plan_io.load(output) == PLAN
     printed = capsys.readouterr()
