@@ -1,7 +1,11 @@
-"""A tiny twin of each family of the zoo: a preset with two layers, small widths and no dropout."""
+"""Tiny twins of the models of the zoo: presets with two layers, small widths and no dropout.
+
+``TINY`` has one of each family, whose sizes the others of the family have too.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -125,6 +129,14 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 
 def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> ModelUnderPlan:
     """The preset with this many layers (a stage), one of them dense if any is, and other fields."""
+    fields = _shallow_fields(preset, layers, fields)
+    length = None if preset.seq_len is None else seq_len
+    return written(preset.model_type, fields, length, origin="a test") or pretrained(
+        preset.model_type, fields, length, origin="a test"
+    )
+
+
+def _shallow_fields(preset: Preset, layers: int, fields: Mapping[str, Any]) -> dict[str, Any]:
     given = preset.fields()
     if DENSE in given:
         fields = {DENSE: 1, **fields}
@@ -133,19 +145,37 @@ def shallow(preset: Preset, layers: int, seq_len: int | None, **fields: Any) -> 
         each = next(v for k, v in {**given, **fields}.items() if k != STAGES and type(v) is list)
         depths = {STAGES: [layers] * len(each)}
     assert depths or preset.model_type in RECOMMENDERS, f"no depth among {sorted(given)}"
-    length = None if preset.seq_len is None else seq_len
-    fields = {**given, **depths, **fields}
-    return written(preset.model_type, fields, length, origin="a test") or pretrained(
-        preset.model_type, fields, length, origin="a test"
-    )
+    return {**given, **depths, **fields}
 
 
 def tiny(name: str, layers: int = 2, **fields: Any) -> ModelUnderPlan:
-    """The tiny twin of the family that preset ``name`` stands for, on the meta device."""
+    """The tiny twin of a preset, without dropout, on the meta device."""
+    return shallow(PRESETS[name], layers, LENGTH, **{**_tiny_fields(name), **fields})
+
+
+def twin_key(name: str, **fields: Any) -> str:
+    """Equal for presets that have the same tiny twin."""
+    preset = PRESETS[name]
+    small = _shallow_fields(preset, 2, {**_tiny_fields(name), **fields})
+    return json.dumps([preset.model_type, small], sort_keys=True)
+
+
+def _tiny_fields(name: str) -> dict[str, Any]:
     preset = PRESETS[name]
     still = dict.fromkeys(preset.dropout, 0.0)
     vocabulary = {"vocab_size": VOCAB} if preset.seq_len else {}
-    return shallow(preset, layers, LENGTH, **{**still, **vocabulary, **TINY[name], **fields})
+    if name in TINY:
+        return {**still, **vocabulary, **TINY[name]}
+    alike = next(n for n in TINY if PRESETS[n].model_type == preset.model_type)
+    return {**still, **vocabulary, **TINY[alike], **_key_heads(preset.fields())}
+
+
+def _key_heads(fields: Mapping[str, Any]) -> dict[str, int]:
+    """As many key heads as there are query heads, one, or a number between, as published."""
+    if "num_key_value_heads" not in fields:
+        return {}
+    keys, queries = fields["num_key_value_heads"], fields["num_attention_heads"]
+    return {"num_key_value_heads": 1 if keys == 1 else 8 if keys == queries else 4}
 
 
 def real(name: str, layers: int = 2, **fields: Any) -> nn.Module:

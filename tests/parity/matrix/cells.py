@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -105,7 +105,7 @@ def run_family(family: str, names: Sequence[str]) -> dict[str, Cell]:
 def _on_processes(family: str, names: Sequence[str], world_size: int) -> dict[str, Cell]:
     _truth(family)
     ranks = run_ranks(_train, world_size, family, names, deadline_s=DEADLINE_S)
-    return {name: _worst([rank[name] for rank in ranks]) for name in names}
+    return {name: worst([rank[name] for rank in ranks]) for name in names}
 
 
 def _train(rank: int, family: str, names: Sequence[str]) -> dict[str, Cell]:
@@ -121,15 +121,25 @@ def _cell(family: str, name: str, bits: dict[str, dict[str, Tensor]]) -> Cell:
     pm = parallelize(FAMILIES[family].build(), graph, plan_of(family, way), seed=SEED)
     got = train_parallel(pm, [batch], make_optimizer("adamw", pm.parameters()))
     bits[name] = got.gradients
-    state = {n: full(v) for n, v in pm.named_buffers() if n in buffers}
-    lowest = lowest_dtype(graph)
-    truth = expected.losses[0]
+    got.weights |= {n: full(v) for n, v in pm.named_buffers() if n in buffers}
     twin = None if way.same_bits_as is None else bits.get(way.same_bits_as)
-    return Cell(
-        loss=_numbered(abs(got.losses[0] - truth) / abs(truth)),
-        gradients=share(got.gradients, expected.gradients, lowest),
-        weights=share(got.weights | state, expected.weights | buffers, lowest),
+    return replace(
+        compared(got, replace(expected, weights=expected.weights | buffers), lowest_dtype(graph)),
         same_bits=None if twin is None else _same(got.gradients, twin),
+    )
+
+
+def compared(got: Run, expected: Run, lowest: torch.dtype) -> Cell:
+    """How far a training is from that of one device, of what this rank holds.
+
+    Args:
+        lowest: the lowest precision of any value that the model computes.
+    """
+    losses = zip(got.losses, expected.losses, strict=True)
+    return Cell(
+        loss=max(_numbered(abs(loss - truth) / abs(truth)) for loss, truth in losses),
+        gradients=share(got.gradients, expected.gradients, lowest),
+        weights=share(got.weights, expected.weights, lowest),
         allowed=RTOL[lowest],
         allowed_loss=LOSS_RTOL[lowest],
     )
@@ -139,7 +149,8 @@ def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
-def _worst(ranks: Sequence[Cell]) -> Cell:
+def worst(ranks: Sequence[Cell]) -> Cell:
+    """The largest differences of all ranks."""
     bits = [rank.same_bits for rank in ranks if rank.same_bits is not None]
     return Cell(
         loss=max(rank.loss for rank in ranks),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autoplan.codegen import emit_program
@@ -112,9 +113,13 @@ def plan_for(graph: OpGraph, way: Way) -> Plan:
 
 def refusal(family: str, way: Way) -> str | None:
     """Why autoplan does not run a family that way; None where it does."""
-    graph = graph_of(family)
+    return refusal_of(graph_of(family), lambda: plan_of(family, way))
+
+
+def refusal_of(graph: OpGraph, made: Callable[[], Plan]) -> str | None:
+    """Why autoplan does not make or run a plan of a graph; None where it does."""
     try:
-        plan = plan_of(family, way)
+        plan = made()
         reason = obstacle(graph, plan)
         if reason is None:
             if plan.stages:
