@@ -154,7 +154,8 @@ def compile(
         global_batch: samples per optimizer step over all ranks.
         plan: a plan, or the path of a plan file, made elsewhere for this model; the options that
             it decides (``global_batch`` to ``memory_margin``) must then be left out.
-        cluster: hardware profile; by default that of the devices we run on, the CPU included.
+        cluster: hardware profile; by default the one that ``autoplan profile`` made of this
+            machine, else the shipped one of its devices, the CPU included.
         precision: ``bf16`` by default; ``fp16`` needs a scaler in ``train_step``.
         optimizer: what is planned for, ``adamw`` by default; the caller builds the optimizer.
         batch_norm, pins, placements, memory_limit, memory_margin, loss_fn, batch_dims: as for
@@ -181,7 +182,7 @@ def compile(
     _check_weights(case.model)
     graph = _capture(case, job, batch_dims)
     if decided is None:
-        decided = launch.agree(lambda: _search(graph, job, _tell_nobody))
+        decided = launch.agree(lambda: _searched_here(graph, job))
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
     return parallelize(case.model, graph, decided, seed=seed, evaluation=evaluation)
 
@@ -344,6 +345,7 @@ def _capture(
     unfuses_attention: bool = False,
 ) -> OpGraph:
     """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
+    from autoplan import launch
     from autoplan.trace.capture import capture
     from autoplan.trace.precision import COMPUTE_DTYPES
 
@@ -356,6 +358,7 @@ def _capture(
         global_batch=job.global_batch,
         unfuses_attention=unfuses_attention,
         batch_norm=job.batch_norm,
+        autocast_on=launch.autocast_on(job),
     )
 
 
@@ -365,6 +368,17 @@ def _search(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None 
     cluster = request.cluster_of(job)
     found = plan_job(graph, job, cluster, progress=_second_half(tell), deadline=deadline)
     return replace(found, warnings=tuple(_obstacles(graph, found)))
+
+
+def _searched_here(graph: OpGraph, job: Job) -> Plan:
+    """The plan for the devices that run it; says where their profile is another machine's."""
+    from autoplan import launch
+
+    found = _search(graph, job, _tell_nobody)
+    if not (foreign := launch.foreign(request.load_cluster(job.cluster))):
+        return found
+    warning = f"{job.cluster} was measured on another machine ({foreign}): run `autoplan profile`"
+    return replace(found, warnings=(*found.warnings, warning))
 
 
 def _second_half(tell: Progress) -> Progress:
@@ -405,7 +419,7 @@ def _local_job(source: ModelSource, given: Mapping[str, Any]) -> Job:
     nodes, ranks_per_node = launch.local_shape()
     return request.make_job(
         source,
-        cluster=given.get("cluster") or launch.local_cluster(),
+        cluster=given.get("cluster") or launch.local_cluster(nodes, ranks_per_node),
         nodes=nodes,
         gpus_per_node=ranks_per_node,
         global_batch=given["global_batch"],

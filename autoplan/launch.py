@@ -15,8 +15,12 @@ import torch
 import torch.distributed as dist
 
 from autoplan import errors, plan_io
+from autoplan.job import Job
 from autoplan.plan import Plan
+from autoplan.profiler.cache import kept
+from autoplan.profiler.machine import differences, this_machine
 from hardware_profiles.load import load, names
+from hardware_profiles.spec import ClusterSpec
 
 
 def start_process_group() -> None:
@@ -41,8 +45,23 @@ def local_shape() -> tuple[int, int]:
     return (world // local, local) if world % local == 0 else (1, world)
 
 
-def local_cluster() -> str:
-    """Name of the profile of the devices that this process runs on.
+def local_cluster(nodes: int, ranks_per_node: int) -> str:
+    """The profile that ``autoplan profile`` made of this machine, else the shipped one.
+
+    Raises:
+        PlanError: GPUs that no profile describes.
+    """
+    measured = kept(this_machine(), nodes, ranks_per_node)
+    return str(measured) if measured else shipped_cluster()
+
+
+def foreign(cluster: ClusterSpec) -> str:
+    """What of the machine that a profile was measured on is not as here; empty where all is."""
+    return differences(cluster.machine, this_machine()) if cluster.machine else ""
+
+
+def shipped_cluster() -> str:
+    """Name of the profile that comes with autoplan for the devices that this process runs on.
 
     Raises:
         PlanError: GPUs that no profile describes.
@@ -58,6 +77,15 @@ def local_cluster() -> str:
     raise errors.PlanError(
         f"no profile describes {device}; pass cluster= one of {', '.join(names())} or a .toml file"
     )
+
+
+def autocast_on(job: Job) -> str | None:
+    """The kind of device whose ``torch.autocast`` a job's model has: ``cpu``, or none on GPUs.
+
+    What autocast does on a GPU can be seen there alone, and plans are made anywhere.
+    """
+    runs_on_gpus = dist.is_initialized() and dist.get_backend() == "nccl"
+    return None if runs_on_gpus or load(job.cluster).backend != "gloo" else "cpu"
 
 
 def matches(profile: str, profile_bytes: int, device: str, device_bytes: int) -> bool:

@@ -80,11 +80,11 @@ def collective_s(
     group = Group(ranks, min(ranks, local), math.ceil(ranks / local))
     if kind == "push_pull":
         nodes = ranks / min(ranks, ranks_per_node)
-        return _message_s(push_pull(nbytes, nodes / servers), group, cluster)
+        return _message_s(kind, push_pull(nbytes, nodes / servers), group, cluster)
     if ranks == 1:
         return 0.0
     if kind in MESSAGES:
-        return _message_s(MESSAGES[kind](nbytes, group), group, cluster)
+        return _message_s(kind, MESSAGES[kind](nbytes, group), group, cluster)
     return min(_ways_s(kind, nbytes, group, cluster))
 
 
@@ -101,15 +101,15 @@ def _ways_s(
 ) -> Iterator[float]:
     """Seconds by every algorithm and protocol that the group can use."""
     traffics = [algorithm(nbytes, group) for algorithm in CHUNKED[kind]]
-    for inner, outer in _ring_paces(group, cluster):
+    for inner, outer in _ring_paces(kind, group, cluster):
         for traffic in traffics:
             yield _pipelined_s(traffic, inner, outer)
     if kind == "all_reduce" and cluster.intra_node.in_network_reduction and group.local > 1:
         yield _pipelined_s(switch_all_reduce(nbytes, group), *_switch_paces(cluster))
 
 
-def _message_s(traffic: Traffic, group: Group, cluster: ClusterSpec) -> float:
-    inner, outer = _message_paces(group, cluster)
+def _message_s(kind: CollectiveKind, traffic: Traffic, group: Group, cluster: ClusterSpec) -> float:
+    inner, outer = _message_paces(kind, group, cluster)
     return _latency_s(traffic, inner, outer) + sum(_transfers_s(traffic, inner, outer))
 
 
@@ -126,11 +126,13 @@ def _transfers_s(traffic: Traffic, inner: _Pace, outer: _Pace) -> tuple[float, f
     return traffic.inner_bytes / inner.rate, traffic.outer_bytes / outer.rate
 
 
-def _ring_paces(group: Group, cluster: ClusterSpec) -> Iterator[tuple[_Pace, _Pace]]:
+def _ring_paces(
+    kind: CollectiveKind, group: Group, cluster: ClusterSpec
+) -> Iterator[tuple[_Pace, _Pace]]:
     """Paces of both tiers for every protocol that the group can use; large messages' first."""
     inner, outer = cluster.intra_node, cluster.inter_node
-    inner_scale = inner.bytes_per_s * inner.group_share.get(group.local, 1.0)
-    outer_scale = outer.bytes_per_s * cluster.network_share
+    inner_scale = inner.bytes_per_s * _share(inner, kind) * inner.group_share.get(group.local, 1.0)
+    outer_scale = outer.bytes_per_s * _share(outer, kind) * cluster.network_share
     far = _pace(outer, outer_scale)
     yield _pace(inner, inner_scale), far
     for name, protocol in inner.protocols.items():
@@ -151,11 +153,16 @@ def _switch_paces(cluster: ClusterSpec) -> tuple[_Pace, _Pace]:
     return _Pace(inner.launch_s, inner.latency_s, rate), far
 
 
-def _message_paces(group: Group, cluster: ClusterSpec) -> tuple[_Pace, _Pace]:
-    share = cluster.intra_node.group_share.get(group.local, 1.0)
+def _share(link: LinkSpec, kind: CollectiveKind) -> float:
+    return link.kind_share.get(kind, 1.0)
+
+
+def _message_paces(kind: CollectiveKind, group: Group, cluster: ClusterSpec) -> tuple[_Pace, _Pace]:
+    inner, outer = cluster.intra_node, cluster.inter_node
+    share = inner.group_share.get(group.local, 1.0)
     return (
-        _message_pace(cluster.intra_node, share),
-        _message_pace(cluster.inter_node, cluster.network_share),
+        _message_pace(inner, share * _share(inner, kind)),
+        _message_pace(outer, cluster.network_share * _share(outer, kind)),
     )
 
 

@@ -16,6 +16,8 @@ def with_constant(link: LinkSpec, name: str, value: float) -> LinkSpec:
             return replace(link, protocols={**link.protocols, protocol: changed})
         case ["group_share", ranks]:
             return replace(link, group_share={**link.group_share, int(ranks): value})
+        case ["kind_share", kind]:
+            return replace(link, kind_share={**link.kind_share, kind: value})
     return replace(link, **{name: value})
 
 

@@ -231,6 +231,7 @@ def _link(facts: LinkFacts) -> LinkSpec:
         p2p_launch_s=_optional(facts.p2p_launch_s),
         protocols={name: _protocol(protocol) for name, protocol in facts.protocols.items()},
         group_share={int(size): fact.value for size, fact in facts.group_share.items()},
+        kind_share={kind: fact.value for kind, fact in facts.kind_share.items()},
     )
 
 

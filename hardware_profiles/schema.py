@@ -25,6 +25,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 GroupSize = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}$")]
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 Dtype = Literal["float64", "float32", "tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"]
 
 
@@ -91,6 +92,7 @@ class LinkFacts(_Strict):
     p2p_launch_s: Fact[NotNegative] | None = None
     protocols: dict[Literal["ll", "ll128"], ProtocolFacts] = {}
     group_share: dict[GroupSize, Fact[Fraction]] = {}
+    kind_share: dict[Kind, Fact[Fraction]] = {}
 
 
 class MachineFacts(_Strict):

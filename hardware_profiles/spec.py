@@ -85,6 +85,8 @@ class LinkSpec:
             messages that ``launch_s``, ``latency_s`` and ``efficiency`` describe.
         group_share: fraction of the rate that a group gets that has so many ranks in a node, where
             devices are wired to each other and not to a switch; 1 where no size is given.
+        kind_share: fraction of the rate that a kind of collective gets (``reduce_scatter``), where
+            the library makes extra copies for it or sends more; 1 where it is not named.
     """
 
     name: str
@@ -98,6 +100,7 @@ class LinkSpec:
     p2p_launch_s: float | None = None
     protocols: Mapping[str, ProtocolSpec] = field(default_factory=dict)
     group_share: Mapping[int, float] = field(default_factory=dict)
+    kind_share: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""The commands: ``plan``, ``report``, ``doctor``, ``explain``, ``verify``, ``validate`` and lists.
+"""The commands: ``plan``, ``report``, ``doctor``, ``explain``, ``verify`` and more, and lists.
 
 Each reads its options, calls one function of the library and prints. Modules that take long to
 import are imported by the command that needs them, so that ``--help`` answers at once.
@@ -16,6 +16,7 @@ from autoplan.cli import plan_options
 from autoplan.cli.doctor import doctor
 from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
+from autoplan.cli.profile import profile
 from autoplan.cli.report import Html, Json, Trace, check_directory, report, show
 from autoplan.cli.validate import validate
 from autoplan.cli.verify import verify
@@ -92,6 +93,7 @@ def plan(
 app.command()(report)
 app.command()(doctor)
 app.command()(explain)
+app.command()(profile)
 app.command()(verify)
 app.command()(validate)
 

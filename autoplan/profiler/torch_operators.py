@@ -1,0 +1,74 @@
+"""The operators of probes as PyTorch runs them, forward or backward, ready to be called again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autoplan.profiler.bench import Run
+from autoplan.profiler.probes import Compute
+
+
+def runnable(probe: Compute, device: torch.device) -> Run:
+    """Runs the probe once on the device.
+
+    Raises:
+        RuntimeError: the device does not have the operator in this dtype, or too little memory.
+    """
+    if probe.operator == "adamw":
+        return _optimizer_step(probe.shape[0], device)
+    copies = [_forward(probe, device) for _ in range(probe.copies)]
+    if not probe.backward:
+        return lambda: _run_all(forward for _, forward in copies)
+    operands = [operand for own, _ in copies for operand in own]
+    results = [forward() for _, forward in copies]
+    gradients = [torch.ones_like(result) for result in results]
+    return lambda: _drop(torch.autograd.grad(results, operands, gradients, retain_graph=True))
+
+
+def _forward(
+    probe: Compute, device: torch.device
+) -> tuple[tuple[Tensor, ...], Callable[[], Tensor]]:
+    """What an operator reads, and a call of it."""
+
+    def drawn(*shape: int) -> Tensor:
+        dtype = getattr(torch, probe.dtype)
+        return torch.randn(shape, device=device).to(dtype).requires_grad_()
+
+    if probe.operator == "product":
+        rows, inputs, outputs = probe.shape
+        x, weight = drawn(rows, inputs), drawn(outputs, inputs)
+        return (x, weight), lambda: F.linear(x, weight)
+    if probe.operator == "attention":
+        q, k, v = (drawn(*probe.shape) for _ in range(3))
+        return (q, k, v), lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    x = drawn(*probe.shape)
+    if probe.operator == "add":
+        y = drawn(*probe.shape)
+        return (x, y), lambda: x + y
+    if probe.operator == "gelu":
+        return (x,), lambda: F.gelu(x)
+    if probe.operator == "softmax":
+        return (x,), lambda: F.softmax(x, dim=-1)
+    width = probe.shape[-1]
+    weight, bias = drawn(width), drawn(width)
+    return (x, weight, bias), lambda: F.layer_norm(x, (width,), weight, bias)
+
+
+def _optimizer_step(elements: int, device: torch.device) -> Run:
+    parameter = torch.nn.Parameter(torch.randn(elements, device=device))
+    parameter.grad = torch.randn(elements, device=device)
+    optimizer = torch.optim.AdamW([parameter], lr=1e-9)
+    return lambda: _drop(optimizer.step())
+
+
+def _run_all(calls: Iterable[Callable[[], Tensor]]) -> None:
+    for call in calls:
+        call()
+
+
+def _drop(result: object) -> None:
+    """Lets go of a result, as a call that returns nothing."""
