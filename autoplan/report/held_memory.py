@@ -33,9 +33,14 @@ class HeldMemory:
     moments: tuple[tuple[float, int], ...]
 
     @property
+    def most_activations_bytes(self) -> int:
+        """Of the microbatches in flight."""
+        return max(nbytes for _, nbytes in self.moments)
+
+    @property
     def peak_bytes(self) -> int:
         """At the worst moment."""
-        held = 0 if self.worst_in_optimizer else max(nbytes for _, nbytes in self.moments)
+        held = 0 if self.worst_in_optimizer else self.most_activations_bytes
         return self.always_bytes + self.passing_bytes + held
 
 

@@ -93,7 +93,7 @@ def step_of(plan: Plan) -> Step | None:
                 stop_s=stop_s,
                 stage=action.stage,
                 microbatch=action.microbatch,
-                messages_s=_messages_s(action.kind, timing),
+                messages_s=min(max(0.0, _messages_s(action.kind, timing)), stop_s - start_s),
             )
         )
         if graph.message[index] < 2 * shape.stages:

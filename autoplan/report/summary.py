@@ -3,18 +3,25 @@
 ``recompute`` is an object: ``mode`` is ``none``, ``partial`` or ``full``, ``recomputed_blocks`` of
 ``blocks`` run their forward again in the backward; of the others, ``operators`` tells which calls
 do, by blocks that are alike in it (no blocks: the rest of the model). ``search.seconds`` is None
-for a plan that was read from a file, since plan files hold no wall times. Numbers are SI: seconds
-and bytes.
+for a plan that was read from a file, since plan files hold no wall times. ``memory_over_step`` and
+``trust`` are worked out from the plan and its profile. Numbers are SI: seconds and bytes.
+``docs/report.schema.json`` has the schema.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
 from autoplan.plan import Plan
+from autoplan.report.assumptions import installed_profile
 from autoplan.report.fold import parameter_rows
+from autoplan.report.held_memory import held_memory
 from autoplan.report.schedules import stages_per_rank
+from autoplan.report.step import step_of
+from autoplan.report.trust import step_error, within_error
+from hardware_profiles.spec import ClusterSpec
 
 
 def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
@@ -23,6 +30,7 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
     Args:
         search_s: wall time of making the plan, loading and tracing included, if it was made now.
     """
+    cluster = installed_profile(plan)
     return {
         "model": {"kind": plan.job.model.kind, "name": plan.job.model.name},
         "job": _job(plan),
@@ -50,6 +58,9 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
         "alternatives": [asdict(other) for other in plan.alternatives],
         "warnings": list(plan.warnings),
         "opaque": [asdict(operator) for operator in plan.opaque],
+        "memory_over_step": _memory_over_step(plan),
+        "profile": _profile(plan, cluster),
+        "trust": _trust(plan, cluster),
     }
 
 
@@ -86,7 +97,55 @@ def _recompute(plan: Plan) -> dict[str, Any]:
 
 
 def _estimate(plan: Plan) -> dict[str, Any]:
-    record = asdict(replace(plan.estimate, comm_s=dict(plan.estimate.comm_s)))
-    for rank, estimate in zip(record["stages"], plan.estimate.stages, strict=True):
-        rank["memory"]["total"] = estimate.memory.total
+    estimate = plan.estimate
+    record = asdict(
+        replace(
+            estimate,
+            comm_s=dict(estimate.comm_s),
+            comm_bytes=dict(estimate.comm_bytes),
+            comm_counts=dict(estimate.comm_counts),
+            exposed_by_axis_s=dict(estimate.exposed_by_axis_s),
+        )
+    )
+    for rank, each in zip(record["stages"], estimate.stages, strict=True):
+        rank["memory"]["total"] = each.memory.total
     return record
+
+
+def _memory_over_step(plan: Plan) -> list[dict[str, Any]]:
+    """By rank; empty where the plan file is too old."""
+    step = step_of(plan)
+    if step is None:
+        return []
+    found = [held_memory(plan, step, rank) for rank in range(plan.mesh.pp)]
+    return [
+        {
+            "rank": rank,
+            "always_bytes": held.always_bytes,
+            "passing_bytes": held.passing_bytes,
+            "activations_bytes": held.most_activations_bytes,
+            "moments": [list(moment) for moment in held.moments],
+        }
+        for rank, held in enumerate(found)
+    ]
+
+
+def _profile(plan: Plan, cluster: ClusterSpec | None) -> dict[str, Any] | None:
+    """The profile as it is now, None where it is not installed."""
+    if cluster is None:
+        return None
+    return {
+        "device": cluster.device.name,
+        "changed": cluster.digest != plan.profile_digest,
+        "values": dict(Counter(cluster.provenance.values())),
+        "price_per_gpu_hour_usd": cluster.price_per_gpu_hour_usd,
+    }
+
+
+def _trust(plan: Plan, cluster: ClusterSpec | None) -> dict[str, Any] | None:
+    """The model's error on published steps, and the plans that it cannot tell from this one."""
+    error = step_error(cluster)
+    if error is None:
+        return None
+    near = [other.name for other in within_error(plan, error)]
+    return {**asdict(error), "within_error": near}

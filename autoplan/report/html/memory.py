@@ -163,5 +163,5 @@ def _curve(name: str, held: HeldMemory, limit: int, stop_s: float) -> list[Marku
 
 
 def _rise(held: HeldMemory) -> str:
-    most = max(nbytes for _, nbytes in held.moments)
-    return f"{units.nbytes(held.always_bytes)} throughout, activations up to {units.nbytes(most)}"
+    most = units.nbytes(held.most_activations_bytes)
+    return f"{units.nbytes(held.always_bytes)} throughout, activations up to {most}"
