@@ -13,6 +13,7 @@ import time
 import typer
 
 from autoplan.cli import plan_options
+from autoplan.cli.compare import compare
 from autoplan.cli.doctor import doctor
 from autoplan.cli.explain import explain
 from autoplan.cli.options import key_values, shapes
@@ -91,6 +92,7 @@ def plan(
 
 
 app.command()(report)
+app.command()(compare)
 app.command()(doctor)
 app.command()(explain)
 app.command()(profile)
