@@ -134,6 +134,7 @@ class _Subject:
         model = self._model.clone()
         if huggingface.is_pretrained(model):
             huggingface.disable_caches(model)
+            huggingface.refuse_options(model, self.refuse)
         loss_fn = self._loss_module.clone() if self._loss_module else self._loss_fn
         return LossProgram(model, self.inputs, loss_fn)
 

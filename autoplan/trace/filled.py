@@ -1,8 +1,9 @@
-"""Tensors made empty and filled part by part, as the concatenations that they are.
+"""Tensors made empty or of zeros and filled part by part, as the concatenations that they are.
 
 ``y = x.new_empty(...); y[..., :a].copy_(u); y[..., a:].copy_(v)`` becomes ``y = cat([u, v], -1)``
 where the parts lie side by side along one dim, cover all of it and are written once, before
-anything else reads ``y``. What is not that simple stays, and is refused.
+anything else reads ``y``. A part may be a single index (``y[..., 0] = 1``), and one number. What is
+not that simple stays, and is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import torch
 from torch import fx
 
 _aten = torch.ops.aten
-_MADE = {_aten.new_empty.default, _aten.empty.memory_format}
+_MADE = {
+    _aten.new_empty.default,
+    _aten.empty.memory_format,
+    _aten.new_zeros.default,
+    _aten.zeros.default,
+}
+_COPIES, _FILLS = {_aten.copy_.default}, {_aten.fill_.Tensor}
 
 
 def join_filled(graph: fx.Graph) -> None:
@@ -35,13 +42,13 @@ def join_filled(graph: fx.Graph) -> None:
 
 
 def _is_write(node: fx.Node) -> bool:
-    """A slice of which nothing is done but to be written."""
+    """A slice, or an index, of which nothing is done but to be written."""
     users = list(node.users)
+    is_slice = node.target is _aten.slice.Tensor and len(node.args) == 4
     return (
-        node.target is _aten.slice.Tensor
-        and len(node.args) == 4
+        (is_slice or node.target is _aten.select.int)
         and len(users) == 1
-        and users[0].target is _aten.copy_.default
+        and users[0].target in (_COPIES if is_slice else _COPIES | _FILLS)
         and users[0].args[0] is node
         and not users[0].users
     )
@@ -55,7 +62,15 @@ def _dim(write: fx.Node) -> int:
 
 def _start(write: fx.Node) -> int:
     start: Any = write.args[2]
+    if write.target is _aten.select.int and start < 0:
+        base: Any = write.args[0]
+        return start + base.meta["val"].shape[_dim(write)]
     return start or 0
+
+
+def _width(write: fx.Node) -> int:
+    """How much of the dim a write covers."""
+    return 1 if write.target is _aten.select.int else write.meta["val"].shape[_dim(write)]
 
 
 def _covered(node: fx.Node, writes: Sequence[fx.Node]) -> bool:
@@ -66,7 +81,7 @@ def _covered(node: fx.Node, writes: Sequence[fx.Node]) -> bool:
     for write in writes:
         if _start(write) != stop:
             return False
-        stop += write.meta["val"].shape[dim]
+        stop += _width(write)
     return stop == node.meta["val"].shape[dim]
 
 
@@ -75,19 +90,15 @@ def _join(
 ) -> None:
     """Puts a concatenation behind the last write, if it gives what was there."""
     filled = node.meta["val"]
-    sources: list[Any] = [copy.args[1] for copy in copies]
-    values = [source.meta["val"] for source in sources]
     written: list[Any] = [copy.args[0] for copy in copies]
-    if any(
-        value.shape != part.meta["val"].shape or value.dtype != filled.dtype
-        for value, part in zip(values, written, strict=True)
-    ):
+    if not all(map(_fits, copies)):
         return
-    with filled.fake_mode, torch.no_grad():
-        joined = torch.cat(values, dim)
-    if joined.stride() != filled.stride():
-        return
-    with graph.inserting_after(last):
+    with graph.inserting_before(last):
+        sources = [_source(graph, copy, dim) for copy in copies]
+        with filled.fake_mode, torch.no_grad():
+            joined = torch.cat([source.meta["val"] for source in sources], dim)
+        if joined.stride() != filled.stride():
+            return
         cat = graph.call_function(_aten.cat.default, (sources, dim))
     cat.meta = {**last.meta, "val": joined}
     node.replace_all_uses_with(cat, delete_user_cb=lambda user: user not in written)
@@ -95,3 +106,30 @@ def _join(
         graph.erase_node(copy)
         graph.erase_node(part)
     graph.erase_node(node)
+
+
+def _fits(copy: fx.Node) -> bool:
+    """Whether what is written has the type of its part, and its shape unless it is one number."""
+    part, source = (value.meta["val"] for value in copy.args)  # pyright: ignore
+    shape = torch.Size() if copy.target in _FILLS else part.shape
+    return source.dtype == part.dtype and source.shape == shape
+
+
+def _source(graph: fx.Graph, copy: fx.Node, dim: int) -> fx.Node:
+    """What is written, in the shape of a slice."""
+    part: Any = copy.args[0]
+    source: Any = copy.args[1]
+    if part.target is not _aten.select.int:
+        return source
+    shape = list(part.meta["val"].shape)
+    if copy.target in _FILLS:
+        return _called(graph, copy, _aten.expand.default, (source, [*shape[:dim], 1, *shape[dim:]]))
+    return _called(graph, copy, _aten.unsqueeze.default, (source, dim))
+
+
+def _called(graph: fx.Graph, origin: fx.Node, operator: Any, args: tuple[Any, ...]) -> fx.Node:
+    value = args[0].meta["val"]
+    made = graph.call_function(operator, args)
+    with value.fake_mode, torch.no_grad():
+        made.meta = {**origin.meta, "val": operator(value, *args[1:])}
+    return made

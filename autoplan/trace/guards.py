@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_buffer_registration_hook
@@ -97,17 +98,27 @@ def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) ->
 
 @contextmanager
 def refuse_python_random(refuse: Refuse = refuse_at_once) -> Iterator[None]:
-    """Refuses a forward that draws from Python's ``random``, and gives the state back."""
-    before = random.getstate()
+    """Refuses a forward that draws from ``random`` or ``numpy.random``; gives their states back."""
+    before, numbers = random.getstate(), np.random.get_state(legacy=False)
     try:
         yield
     finally:
-        after = random.getstate()
+        drawn = {
+            "Python's random module": random.getstate() != before,
+            "numpy.random": _position(np.random.get_state(legacy=False)) != _position(numbers),
+        }
         random.setstate(before)
-    if after != before:
-        what = "the forward draws from Python's random module, so every step is another graph"
+        np.random.set_state(numbers)
+    for origin in (name for name, is_drawn in drawn.items() if is_drawn):
+        what = f"the forward draws from {origin}, so every step is another graph"
         cure = "draw with torch, or make the choice outside the model"
         refuse(RefusalError(what, "", cure, "randomness"))
+
+
+def _position(state: Any) -> tuple[int, bytes, int]:
+    """Where numpy's generator is: in its array of numbers, and whether it keeps a normal one."""
+    held = state["state"]
+    return held["pos"], held["key"].tobytes(), state["has_gauss"]
 
 
 Attribute = tuple[nn.Module, str]

@@ -1,5 +1,8 @@
 """What Hugging Face models need for tracing: no caches, attention left causal, experts as one.
 
+Layers that are dropped at random, and attention by kernels of their own, are refused by the names
+that their configs have for them.
+
 Under export, transformers materialises the causal mask and looks for packed sequences; in eager it
 passes ``is_causal=True`` when there is no padding. Training batches here have neither padding nor
 packing, so the eager path is the right one, and the one that flash attention runs.
@@ -18,6 +21,10 @@ from torch import Tensor, nn
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.experts import ACTIVATIONS, EXPERTS
+from autoplan.trace.refusals import RefusalError, Refuse
+
+_LAYERDROP = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+_TRACED_ATTENTION = (None, "eager", "sdpa")
 
 
 def is_pretrained(model: nn.Module) -> bool:
@@ -34,6 +41,34 @@ def disable_caches(model: nn.Module) -> None:
         config = getattr(part, "config", None)
         if config is not None and getattr(config, "use_cache", False):
             config.use_cache = False
+
+
+def refuse_options(model: nn.Module, refuse: Refuse) -> None:
+    """Refuses what configs of a (cloned) model ask for that cannot be traced, and turns it off."""
+    parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
+    for part in parts:
+        if model.training:
+            _refuse_layerdrop(part, refuse)
+        kernels = getattr(part.config, "_attn_implementation", None)
+        if kernels not in _TRACED_ATTENTION:
+            what = f"attn_implementation={kernels!r} of {type(part).__name__} runs kernels that"
+            what = f"{what} cannot be traced"
+            cure = "set it to 'sdpa', which runs flash attention on devices that have it"
+            refuse(RefusalError(what, "", cure))
+            part.config._attn_implementation = "sdpa"
+
+
+def _refuse_layerdrop(part: Any, refuse: Refuse) -> None:
+    """Modules read the rate from their config, or have a copy of it."""
+    if hasattr(part, "layerdrop"):
+        part.layerdrop = 0.0
+    for name in _LAYERDROP:
+        rate = getattr(part.config, name, 0)
+        if rate:
+            what = f"{name}={rate} in the config of {type(part).__name__} drops whole layers at"
+            what = f"{what} random, so every step is another program"
+            refuse(RefusalError(what, "", f"set {name} to 0", "randomness"))
+            setattr(part.config, name, 0.0)
 
 
 @contextmanager

@@ -47,7 +47,24 @@ def _three_parts(u, v):
     return y
 
 
-@pytest.mark.parametrize("join", [_two_parts, _out_of_order, _three_parts])
+def _one_number(u, v):
+    y = u.new_zeros(u.shape[0], 6)
+    y[:, 3:] = v
+    y[:, 1:3] = u
+    y[:, 0] = torch.tensor(7.0, dtype=u.dtype)
+    return y.sin()
+
+
+def _one_column(u, v):
+    y = torch.zeros(u.shape[0], 4, 3, dtype=u.dtype)
+    y[:, -1] = v
+    y[:, :3] = u.unsqueeze(-1)[:, :1].expand(-1, 3, 3) * 2.0
+    return y
+
+
+@pytest.mark.parametrize(
+    "join", [_two_parts, _out_of_order, _three_parts, _one_number, _one_column]
+)
 def test_parts_train_alike(join):
     torch.manual_seed(0)
     model = Model(join).double()
