@@ -345,6 +345,7 @@ def _capture(
     unfuses_attention: bool = False,
 ) -> OpGraph:
     """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
+    from autoplan import launch
     from autoplan.trace.capture import capture
     from autoplan.trace.precision import COMPUTE_DTYPES
 
@@ -357,6 +358,7 @@ def _capture(
         global_batch=job.global_batch,
         unfuses_attention=unfuses_attention,
         batch_norm=job.batch_norm,
+        autocast_on=launch.autocast_on(job),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from autoplan import errors, plan_io
+from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.profiler.cache import kept
 from autoplan.profiler.machine import differences, this_machine
@@ -76,6 +77,15 @@ def shipped_cluster() -> str:
     raise errors.PlanError(
         f"no profile describes {device}; pass cluster= one of {', '.join(names())} or a .toml file"
     )
+
+
+def autocast_on(job: Job) -> str | None:
+    """The kind of device whose ``torch.autocast`` a job's model has: ``cpu``, or none on GPUs.
+
+    What autocast does on a GPU can be seen there alone, and plans are made anywhere.
+    """
+    runs_on_gpus = dist.is_initialized() and dist.get_backend() == "nccl"
+    return None if runs_on_gpus or load(job.cluster).backend != "gloo" else "cpu"
 
 
 def matches(profile: str, profile_bytes: int, device: str, device_bytes: int) -> bool:

@@ -65,8 +65,9 @@ def capture(
     fold: bool = True,
     kernels: Kernels = "gpu",
     unfuses_attention: bool = False,
-    refuse: Refuse = refuse_at_once,
     batch_norm: BatchNormMode = "sync",
+    autocast_on: str | None = None,
+    refuse: Refuse = refuse_at_once,
 ) -> OpGraph:
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
@@ -81,8 +82,10 @@ def capture(
         fold: trace repeated blocks once and copy them (``repeat_memo``); the result is the same.
         kernels: the kind of device whose kernels decide what autograd keeps.
         unfuses_attention: write attention as its parts even where it has no dropout.
-        refuse: told of what cannot be traced faithfully and could be passed over, which raises.
         batch_norm: whether BatchNorms take statistics of the whole batch, or of each part of it.
+        autocast_on: ``cpu`` writes out ``torch.autocast("cpu")`` in the model, for runs on CPUs;
+            refused is autocast for any other kind of device.
+        refuse: told of what cannot be traced faithfully and could be passed over, which raises.
 
     Returns:
         The graph, written at batch 2; see ``OpGraph.at_batch``.
@@ -95,7 +98,16 @@ def capture(
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    subject = _Subject(model, inputs, loss_fn, dtype, unfuses_attention, batch_norm, refuse)
+    subject = _Subject(
+        model,
+        inputs,
+        loss_fn,
+        dtype,
+        unfuses_attention=unfuses_attention,
+        batch_norm=batch_norm,
+        autocast_on=autocast_on,
+        refuse=refuse,
+    )
     batches = traced_batches(global_batch)
     with collection_paused():
         if fold:
@@ -114,15 +126,18 @@ class _Subject:
         inputs: tuple[Input, ...],
         loss_fn: LossFn | None,
         dtype: torch.dtype | None,
+        *,
         unfuses_attention: bool,
         batch_norm: BatchNormMode,
+        autocast_on: str | None,
         refuse: Refuse,
     ):
         self.inputs = inputs
         self.refuse = refuse
         self.unfuses_attention = unfuses_attention
-        self._dtype = dtype
         self.batch_norm: BatchNormMode = batch_norm
+        self.autocast_on = autocast_on
+        self._dtype = dtype
         self._mode = FakeTensorMode()
         self._model = FakeClones(model, self._mode, dtype)
         is_module = isinstance(loss_fn, nn.Module)
@@ -134,7 +149,6 @@ class _Subject:
         model = self._model.clone()
         if huggingface.is_pretrained(model):
             huggingface.disable_caches(model)
-            huggingface.refuse_options(model, self.refuse)
         loss_fn = self._loss_module.clone() if self._loss_module else self._loss_fn
         return LossProgram(model, self.inputs, loss_fn)
 
@@ -204,7 +218,12 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     if memo is not None:
         memo.withheld.put_back(exported)
     merge_tied(exported, tied)
-    clean(exported.graph_module, unfuses_attention=subject.unfuses_attention, refuse=subject.refuse)
+    clean(
+        exported.graph_module,
+        unfuses_attention=subject.unfuses_attention,
+        autocast_on=subject.autocast_on,
+        refuse=subject.refuse,
+    )
     if memo is not None:
         give_constants(exported, memo.traced)
         check_regions(exported.graph, memo.traced)

@@ -27,12 +27,17 @@ _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
 
 
 def clean(
-    module: fx.GraphModule, *, unfuses_attention: bool = False, refuse: Refuse = refuse_at_once
+    module: fx.GraphModule,
+    *,
+    unfuses_attention: bool = False,
+    autocast_on: str | None = None,
+    refuse: Refuse = refuse_at_once,
 ) -> None:
     """Cleans the graph of an exported module in place.
 
     Args:
         unfuses_attention: whether attention without dropout is written out as well.
+        autocast_on: the kind of device whose autocast is written out.
         refuse: told of each node that is refused.
 
     Raises:
@@ -41,7 +46,7 @@ def clean(
     graph = module.graph
     join_filled(graph)
     write_out_of_place(graph)
-    inline_regions(module, graph, refuse)
+    inline_regions(module, graph, refuse, autocast_on)
     write_out_attention(graph, every=unfuses_attention)
     write_lookups(graph, refuse)
     for node in list(graph.nodes):

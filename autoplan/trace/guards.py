@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_buffer_registration_hook
@@ -30,6 +29,24 @@ def refuse_autocast_around(refuse: Refuse = refuse_at_once) -> None:
     if kind is not None:
         what = f"torch.autocast({kind!r}) is on while the model is traced, which is not supported"
         refuse(refused_here(what, "leave it, and give precision='bf16' or 'fp16'", "autocast"))
+
+
+@contextmanager
+def refuse_autocast_of_absent_devices(refuse: Refuse = refuse_at_once) -> Iterator[None]:
+    """Refuses ``torch.autocast("cuda")`` where there is no GPU: PyTorch turns it off there."""
+    original = torch.autocast.__init__
+
+    def init(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        if enabled and device_type == "cuda" and not torch.cuda.is_available():
+            what = "torch.autocast('cuda') inside the model is not supported"
+            refuse(refused_here(what, "leave the precision to autoplan", "autocast"))
+        original(self, device_type, dtype, enabled, cache_enabled)
+
+    torch.autocast.__init__ = init
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original
 
 
 @contextmanager
@@ -98,27 +115,17 @@ def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) ->
 
 @contextmanager
 def refuse_python_random(refuse: Refuse = refuse_at_once) -> Iterator[None]:
-    """Refuses a forward that draws from ``random`` or ``numpy.random``; gives their states back."""
-    before, numbers = random.getstate(), np.random.get_state(legacy=False)
+    """Refuses a forward that draws from Python's ``random``, and gives the state back."""
+    before = random.getstate()
     try:
         yield
     finally:
-        drawn = {
-            "Python's random module": random.getstate() != before,
-            "numpy.random": _position(np.random.get_state(legacy=False)) != _position(numbers),
-        }
+        after = random.getstate()
         random.setstate(before)
-        np.random.set_state(numbers)
-    for origin in (name for name, is_drawn in drawn.items() if is_drawn):
-        what = f"the forward draws from {origin}, so every step is another graph"
+    if after != before:
+        what = "the forward draws from Python's random module, so every step is another graph"
         cure = "draw with torch, or make the choice outside the model"
         refuse(RefusalError(what, "", cure, "randomness"))
-
-
-def _position(state: Any) -> tuple[int, bytes, int]:
-    """Where numpy's generator is: in its array of numbers, and whether it keeps a normal one."""
-    held = state["state"]
-    return held["pos"], held["key"].tobytes(), state["has_gauss"]
 
 
 Attribute = tuple[nn.Module, str]

@@ -18,6 +18,7 @@ from autoplan.job import BatchNormMode
 from autoplan.trace.batch_norm import whole_batch_norms
 from autoplan.trace.guards import (
     refuse_assigned_buffers,
+    refuse_autocast_of_absent_devices,
     refuse_custom_autograd,
     refuse_python_random,
     refuse_tensor_hooks,
@@ -115,6 +116,7 @@ def export_loss(
             causal_attention(program.model, program.input_names),
             whole_experts(),
             whole_batch_norms(batch_norm, refuse),
+            refuse_autocast_of_absent_devices(refuse),
             refuse_custom_autograd(refuse),
             refuse_tensor_hooks(refuse),
             refuse_assigned_buffers(refuse),

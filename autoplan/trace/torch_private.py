@@ -81,6 +81,7 @@ __all__ = [
 OpOverload = torch._ops.OpOverload
 GRAD_MODE_REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 AUTOCAST_REGION = torch.ops.higher_order.wrap_with_autocast
+WITHOUT_GRAD = "autoplan_without_grad"
 GENERATED_AUTOGRAD = "torch._library.autograd"
 """The module that makes the ``torch.autograd.Function`` of an operator of ``torch.library``."""
 plain_tensor_access = torch._C.DisableTorchFunction
@@ -143,13 +144,19 @@ def current_tracer() -> Any:
 
 @contextmanager
 def stack_traces(tracer: Any, trace: Callable[[], str]) -> Iterator[None]:
-    """The nodes of calls record ``trace()``, where the tracer would symbolize its whole stack."""
+    """The nodes of calls record ``trace()``, where the tracer would symbolize its whole stack.
+
+    They record too, by ``WITHOUT_GRAD``, that gradients were off; regions of ``torch.no_grad`` that
+    an export finds inside regions of ``torch.autocast`` get lost.
+    """
     recorded, create_node = tracer.record_stack_traces, tracer.create_node
 
     def created(*args: Any, **kwargs: Any) -> fx.Node:
         node = create_node(*args, **kwargs)
         if node.op == "call_function" and not node.stack_trace:
             node.stack_trace = trace()
+        if not torch.is_grad_enabled():
+            node.meta[WITHOUT_GRAD] = True
         return node
 
     tracer.record_stack_traces, tracer.create_node = False, created

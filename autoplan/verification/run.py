@@ -121,6 +121,7 @@ def _traced(
         "batch_dims": batch_dims,
         "global_batch": batch,
         "batch_norm": plan.job.batch_norm,
+        "autocast_on": "cpu",
     }
     planned = COMPUTE_DTYPES[plan.job.precision]
     graph = capture(given, case.example_inputs, dtype=planned, **options)
