@@ -20,12 +20,12 @@ _FREE = "free"
 _LOSS_RTOL = 1e-4
 
 
-def contest(ranks: int, rounds: int) -> bool:
+def contest(ranks: int, rounds: int, cluster: str) -> bool:
     """Measures and prints one number of ranks; whether all losses agree."""
     recipes = [recipe for recipe in RECIPES if recipe.ranks == ranks]
     makers: dict[str, Make] = {r.name: partial(by_hand, r) for r in recipes}
-    makers |= {f"plan {r.name}": partial(by_plan, plan_like(r)) for r in recipes}
-    free = plan_freely(ranks)
+    makers |= {f"plan {r.name}": partial(by_plan, plan_like(r, cluster)) for r in recipes}
+    free = plan_freely(ranks, cluster)
     found = measured(makers | {_FREE: partial(by_plan, free)}, ranks, rounds)
     for recipe in recipes:
         _print(
@@ -51,11 +51,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Step time beside recipes written by hand")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8], choices=(2, 4, 8))
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--cluster", default="cpu-gloo", help="profile that plans are made for")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'ranks':5} {'recipe':18} {'its ms':>6} {'plan':42} {'seconds (95 % interval)':>26} "
           f"{'bytes':>8}")  # fmt: skip
-    agreed = [contest(ranks, given.rounds) for ranks in given.ranks]
+    agreed = [contest(ranks, given.rounds, given.cluster) for ranks in given.ranks]
     if not all(agreed):
         raise SystemExit("losses differ between a plan and a recipe")
 

@@ -8,7 +8,7 @@ from benchmarks.step_time.model import GLOBAL_BATCH, batch, build
 from benchmarks.step_time.recipes import Recipe, Training
 
 
-def plan_like(recipe: Recipe) -> Plan:
+def plan_like(recipe: Recipe, cluster: str) -> Plan:
     """The plan under the recipe's mesh, ZeRO stage and microbatches; the rest is chosen."""
     pins = {
         "pp": recipe.pp,
@@ -18,12 +18,13 @@ def plan_like(recipe: Recipe) -> Plan:
         "zero": recipe.zero,
         "recompute": "none",
     }
-    return _plan(recipe.ranks, pins | ({"schedule": "1f1b"} if recipe.pp > 1 else {}))
+    schedule = {"schedule": "1f1b"} if recipe.pp > 1 else {}
+    return _plan(recipe.ranks, cluster, pins | schedule)
 
 
-def plan_freely(ranks: int) -> Plan:
+def plan_freely(ranks: int, cluster: str) -> Plan:
     """What the planner chooses."""
-    return _plan(ranks, {})
+    return _plan(ranks, cluster, {})
 
 
 def words(plan: Plan) -> str:
@@ -41,11 +42,11 @@ def by_plan(plan: Plan) -> Training:
     return Training(module.parameters(), lambda: module.train_step(fed))
 
 
-def _plan(ranks: int, pins: dict[str, int | str]) -> Plan:
+def _plan(ranks: int, cluster: str, pins: dict[str, int | str]) -> Plan:
     return autoplan.plan(
         build(),
         batch(),
-        cluster="cpu-gloo",
+        cluster=cluster,
         gpus_per_node=ranks,
         global_batch=GLOBAL_BATCH,
         precision="fp32",
