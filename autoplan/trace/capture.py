@@ -23,15 +23,11 @@ from autoplan.trace.clean import clean
 from autoplan.trace.clone import FakeClones
 from autoplan.trace.collection import collection_paused
 from autoplan.trace.convert import Converter
+from autoplan.trace.counting import changed_state, refuse_counting
 from autoplan.trace.draws import refuse_untagged_draws
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
-from autoplan.trace.guards import (
-    assigned_numbers,
-    refuse_autocast_around,
-    refuse_counting,
-    refuse_parameter_hooks,
-)
+from autoplan.trace.guards import refuse_autocast_around, refuse_parameter_hooks
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
@@ -149,6 +145,7 @@ class _Subject:
         model = self._model.clone()
         if huggingface.is_pretrained(model):
             huggingface.disable_caches(model)
+            huggingface.refuse_options(model, self.refuse)
         loss_fn = self._loss_module.clone() if self._loss_module else self._loss_fn
         return LossProgram(model, self.inputs, loss_fn)
 
@@ -212,9 +209,9 @@ def _trace(subject: _Subject, batch: int, given_up: _GivenUp | None) -> _Trace:
     tied = tied_names(program.model)
     memo = given_up and BlockMemo(program, given_up.folding, given_up.withholding)
     tensors = subject.tensors(batch)
-    with assigned_numbers(program) as assigned, nullcontext() if memo is None else memo.active():
+    with changed_state(program) as changed, nullcontext() if memo is None else memo.active():
         exported = export_loss(program, tensors, subject.refuse, subject.batch_norm)
-    refuse_counting(assigned, lambda: subject.run(program, tensors), subject.refuse)
+    refuse_counting(changed, lambda: subject.run(program, tensors), subject.refuse)
     if memo is not None:
         memo.withheld.put_back(exported)
     merge_tied(exported, tied)

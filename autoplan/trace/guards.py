@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_buffer_registration_hook
@@ -115,91 +115,24 @@ def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) ->
 
 @contextmanager
 def refuse_python_random(refuse: Refuse = refuse_at_once) -> Iterator[None]:
-    """Refuses a forward that draws from Python's ``random``, and gives the state back."""
-    before = random.getstate()
+    """Refuses a forward that draws from ``random`` or ``numpy.random``; gives their states back."""
+    before, numbers = random.getstate(), np.random.get_state(legacy=False)
     try:
         yield
     finally:
-        after = random.getstate()
+        drawn = {
+            "Python's random module": random.getstate() != before,
+            "numpy.random": _position(np.random.get_state(legacy=False)) != _position(numbers),
+        }
         random.setstate(before)
-    if after != before:
-        what = "the forward draws from Python's random module, so every step is another graph"
+        np.random.set_state(numbers)
+    for origin in (name for name, is_drawn in drawn.items() if is_drawn):
+        what = f"the forward draws from {origin}, so every step is another graph"
         cure = "draw with torch, or make the choice outside the model"
         refuse(RefusalError(what, "", cure, "randomness"))
 
 
-Attribute = tuple[nn.Module, str]
-
-_OWN = frozenset(vars(nn.Module()))
-
-
-def _count(value: Any) -> object:
-    return len(value) if isinstance(value, (list, dict, set)) else value
-
-
-@contextmanager
-def assigned_numbers(program: nn.Module) -> Iterator[list[Attribute]]:
-    """Collects the attributes of modules to which the forward assigns a plain number, and the
-    containers whose length it changes; those of the program's own modules, not of torch's graphs.
-    """
-    original = nn.Module.__setattr__
-    assigned: list[Attribute] = []
-    forward = program.forward
-    modules = list(program.modules())
-    own = {id(module) for module in modules}
-
-    @wraps(forward)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        """Compares within the trace, after which export puts containers back."""
-        before = _lengths(modules)
-        result = forward(*args, **kwargs)
-        after = _lengths(modules)
-        assigned.extend(held for held, length in before.items() if after.get(held) != length)
-        return result
-
-    def setattr_(module: nn.Module, name: str, value: Any) -> None:
-        if type(value) in (int, float) and id(module) in own:
-            assigned.append((module, name))
-        original(module, name, value)
-
-    program.forward = watched
-    nn.Module.__setattr__ = setattr_  # pyright: ignore
-    try:
-        yield assigned
-    finally:
-        nn.Module.__setattr__ = original
-        program.forward = forward
-
-
-def _lengths(modules: Sequence[nn.Module]) -> dict[Attribute, int]:
-    """Lengths of the lists, dicts and sets that modules hold beside their parts."""
-    return {
-        (module, name): len(value)
-        for module in modules
-        for name, value in vars(module).items()
-        if name not in _OWN and isinstance(value, (list, dict, set))
-    }
-
-
-def refuse_counting(
-    assigned: Sequence[Attribute], call: Callable[[], object], refuse: Refuse = refuse_at_once
-) -> None:
-    """Refuses a forward that counts its calls in an attribute: every step would be another graph.
-
-    A number that a second call leaves alone is a cache, which does no harm.
-
-    Args:
-        call: runs the forward; a forward that fails outside of tracing is not known to count.
-    """
-    if not assigned:
-        return
-    values: list[list[object]] = []
-    with suppress(Exception), torch.no_grad():
-        for _ in range(2):
-            call()
-            values.append([_count(getattr(module, name)) for module, name in assigned])
-    for (module, name), *seen in zip(assigned, *values, strict=True):
-        if len(set(seen)) > 1:
-            what = f"the forward of {type(module).__name__} changes its attribute {name!r} at every"
-            what = f"{what} call, so every step is another graph"
-            refuse(RefusalError(what, "", "give the number as an input tensor", "state"))
+def _position(state: Any) -> tuple[int, bytes, int]:
+    """Where numpy's generator is: in its array of numbers, and whether it keeps a normal one."""
+    held = state["state"]
+    return held["pos"], held["key"].tobytes(), state["has_gauss"]
