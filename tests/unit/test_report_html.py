@@ -190,7 +190,7 @@ def shown_of(record: dict[str, Any]) -> set[str]:
     estimate = record["estimate"]
     known = set(numbers_in(record))
     step_s, limit = estimate["step_s"], estimate["memory_limit_bytes"]
-    axis = {step_s * tick / 5 for tick in range(6)}
+    axis = {step_s * tick / 4 * near for tick in range(5) for near in (1 - 1e-9, 1, 1 + 1e-9)}
     by_axis = {
         axis: sum(s for key, s in estimate["comm_s"].items() if key.endswith(axis))
         for axis in ("dp", "tp", "pp")

@@ -17,7 +17,7 @@ from autoplan.report.html.markup import (
     stretched,
     table,
 )
-from autoplan.report.html.timeline import whole_window
+from autoplan.report.html.windows import whole_window
 from autoplan.report.step import Step
 from autoplan.report.words import MEMORY_NAMES
 from cost_models.memory import MemoryBreakdown
