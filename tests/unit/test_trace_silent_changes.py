@@ -16,7 +16,7 @@ class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
         self.register_buffer("average", torch.zeros(4))
-        self.calls, self.length, self.seen = 0, 0, []
+        self.calls, self.length, self.seen, self.odd = 0, 0, [], False
         self.function = function
 
     def forward(self, x):
@@ -39,6 +39,11 @@ def _growing(model, y):
     return y * len(model.seen)
 
 
+def _flipping(model, y):
+    model.odd = not model.odd
+    return y if model.odd else -y
+
+
 def _frozen(model, y):
     return y.detach()
 
@@ -58,6 +63,7 @@ CASES = {
     "assigns to the buffer 'average' of Model": _assigned_buffer,
     "the forward of Model changes its attribute 'calls'": _counted,
     "the forward of Model changes its attribute 'seen'": _growing,
+    "the forward of Model changes its attribute 'odd'": _flipping,
     "the loss depends on no parameter that is trained": _frozen,
     "hook on the gradient of a tensor": _hooked,
     "the number of arguments varies": lambda m, y: y + torch.cat([m.average] * len(y)).sum(),
@@ -133,15 +139,16 @@ def test_a_forward_is_traced_at_the_global_batch(factor):
         capture(Model(scaled), inputs, global_batch=8)
 
 
-def test_a_forward_that_assigns_no_number_is_run_for_the_traces_alone():
+def test_a_forward_that_changes_no_number_is_run_for_the_traces_alone():
     calls = []
 
     class Watched(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner = nn.Linear(4, 4)
+            self.inner, self.size = nn.Linear(4, 4), 4
 
         def forward(self, x):
+            self.size = x.shape[-1]
             calls.append(len(x))
             return self.inner(x).square().sum()
 
