@@ -19,6 +19,7 @@ from autoplan.report import units, words
 from autoplan.report.assumptions import assumption_rows, decision_rows, installed_profile
 from autoplan.report.bars import bar_table
 from autoplan.report.fold import parameter_rows
+from autoplan.report.messages import message_tables
 from autoplan.report.opaque import opaque_table
 from autoplan.report.ranks import rank_tables
 from autoplan.report.trust import error_sentence, gap_sentence
@@ -40,6 +41,8 @@ def print_report(plan: Plan, console: Console | None = None) -> None:
         _section(console, "Ranks of the pipeline", rank_tables(plan))
     _section(console, f"Memory on the fullest device{_fullest_rank(plan)}", _memory(plan))
     _section(console, "Time of one step", _time(plan))
+    if any(plan.estimate.comm_s.values()):
+        _section(console, "Messages of one step", message_tables(plan.estimate))
     _section(console, "Placement of parameters on tp", _placements(plan))
     if plan.opaque:
         _section(console, "Without a rule", opaque_table(plan.opaque))
@@ -100,13 +103,6 @@ def _time(plan: Plan) -> RenderableType:
     ]
     total = ("step", units.seconds(estimate.step_s), 1.0)
     parts: list[RenderableType] = [bar_table(rows, total, whole="one step")]
-    if any(estimate.comm_s.values()):
-        messages = ", ".join(
-            f"{name} {units.seconds(value_s)}"
-            for name, value_s in estimate.comm_s.items()
-            if value_s > 0
-        )
-        parts.append(Text(f"messages, hidden ones included: {messages}", style="dim"))
     rates = [f"{units.count(estimate.samples_per_s)} samples/s"]
     if estimate.tokens_per_s is not None:
         rates.insert(0, f"{units.count(estimate.tokens_per_s)} tokens/s")
