@@ -18,6 +18,7 @@ from autoplan.cli.progress import ProgressDisplay, logs_held
 from autoplan.errors import InfeasibleError, PlanError
 from hardware_profiles.load import names
 from tests.unit.sample_plan import PLAN
+from tests.unit.sample_timed import TIMED
 
 ROOT = Path(__file__).parent.parent.parent
 REQUEST = ["plan", "gpt2", "--cluster", "dgx-h100", "--global-batch", "64"]
@@ -27,6 +28,13 @@ REQUEST = ["plan", "gpt2", "--cluster", "dgx-h100", "--global-batch", "64"]
 def plan_file(tmp_path: Path) -> str:
     path = tmp_path / "plan.json"
     plan_io.save(PLAN, path)
+    return str(path)
+
+
+@pytest.fixture
+def timed_file(tmp_path: Path) -> str:
+    path = tmp_path / "timed.json"
+    plan_io.save(TIMED, path)
     return str(path)
 
 
@@ -44,15 +52,47 @@ def test_report_as_json_is_one_object(plan_file: str, capsys: pytest.CaptureFixt
     assert record["search"]["seconds"] is None
 
 
-def test_report_needs_no_torch(plan_file: str) -> None:
+def test_report_needs_no_torch(timed_file: str, tmp_path: Path) -> None:
+    options = ["--html", str(tmp_path / "a.html"), "--trace", str(tmp_path / "a.json")]
     program = (
         "import sys; from autoplan.cli import main; "
-        f"main(['report', {plan_file!r}]); sys.exit('torch' in sys.modules)"
+        f"main({['report', timed_file, *options]!r}); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False, timeout=60
     )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
+    assert b"\x1b" not in done.stdout
+
+
+def test_report_writes_a_page_and_a_trace(
+    timed_file: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    html, trace = tmp_path / "a.html", tmp_path / "a.trace"
+    assert main(["report", timed_file, "--html", str(html), "--trace", str(trace)]) == 0
+    printed = capsys.readouterr()
+    assert "Fits: 22.0 GiB" in printed.out
+    assert printed.err == f"html saved: {html}\ntrace saved: {trace}\n"
+    assert html.read_text().startswith("<!DOCTYPE html>")
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_a_plan_without_seconds_of_stages_has_no_trace(
+    plan_file: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    trace = tmp_path / "a.trace"
+    assert main(["report", plan_file, "--trace", str(trace)]) == 1
+    assert "plan again for a trace" in capsys.readouterr().err
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+def test_files_in_no_directory_are_refused_before_the_work(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    target = tmp_path / "none" / "a"
+    assert main([*REQUEST, option, str(target)]) == 1
+    assert f"{option} {target}: {target.parent} is not a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["clusters"]])
