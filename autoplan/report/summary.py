@@ -5,14 +5,14 @@
 do, by blocks that are alike in it (no blocks: the rest of the model). ``search.seconds`` is None
 for a plan that was read from a file, since plan files hold no wall times. ``memory_over_step`` and
 ``trust`` are worked out from the plan and its profile. Numbers are SI: seconds and bytes.
-``docs/report.schema.json`` has the schema.
+``summary_types`` has the types of it all, ``docs/report.schema.json`` the schema.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autoplan.plan import Plan
 from autoplan.report.assumptions import installed_profile
@@ -22,6 +22,15 @@ from autoplan.report.schedules import stages_per_rank
 from autoplan.report.step import step_of
 from autoplan.report.trust import step_error, within_error
 from hardware_profiles.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from autoplan.report.summary_types import (
+        OperatorsAgain,
+        Profile,
+        RankOverStep,
+        Recompute,
+        Trust,
+    )
 
 
 def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
@@ -74,10 +83,10 @@ def _job(plan: Plan) -> dict[str, Any]:
     return record
 
 
-def _recompute(plan: Plan) -> dict[str, Any]:
+def _recompute(plan: Plan) -> Recompute:
     blocks = sum(len(region.blocks) for region in plan.regions)
     recomputed = sum(len(region.recomputed) for region in plan.regions)
-    operators = [
+    operators: list[OperatorsAgain] = [
         {
             "blocks": [block for block in region.blocks if block not in region.recomputed],
             "operators": list(region.recomputed_operators),
@@ -85,7 +94,7 @@ def _recompute(plan: Plan) -> dict[str, Any]:
         for region in plan.regions
         if region.recomputed_operators
     ]
-    mode = "partial"
+    mode: Literal["none", "partial", "full"] = "partial"
     if recomputed in (0, blocks) and not operators:
         mode = "full" if recomputed else "none"
     return {
@@ -112,7 +121,7 @@ def _estimate(plan: Plan) -> dict[str, Any]:
     return record
 
 
-def _memory_over_step(plan: Plan) -> list[dict[str, Any]]:
+def _memory_over_step(plan: Plan) -> list[RankOverStep]:
     """By rank; empty where the plan file is too old."""
     step = step_of(plan)
     if step is None:
@@ -124,13 +133,13 @@ def _memory_over_step(plan: Plan) -> list[dict[str, Any]]:
             "always_bytes": held.always_bytes,
             "passing_bytes": held.passing_bytes,
             "activations_bytes": held.most_activations_bytes,
-            "moments": [list(moment) for moment in held.moments],
+            "moments": list(held.moments),
         }
         for rank, held in enumerate(found)
     ]
 
 
-def _profile(plan: Plan, cluster: ClusterSpec | None) -> dict[str, Any] | None:
+def _profile(plan: Plan, cluster: ClusterSpec | None) -> Profile | None:
     """The profile as it is now, None where it is not installed."""
     if cluster is None:
         return None
@@ -142,10 +151,10 @@ def _profile(plan: Plan, cluster: ClusterSpec | None) -> dict[str, Any] | None:
     }
 
 
-def _trust(plan: Plan, cluster: ClusterSpec | None) -> dict[str, Any] | None:
+def _trust(plan: Plan, cluster: ClusterSpec | None) -> Trust | None:
     """The model's error on published steps, and the plans that it cannot tell from this one."""
     error = step_error(cluster)
     if error is None:
         return None
     near = [other.name for other in within_error(plan, error)]
-    return {**asdict(error), "within_error": near}
+    return {"runs": error.runs, "median": error.median, "p90": error.p90, "within_error": near}

@@ -6,14 +6,21 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
 from rich.console import Console
 
+from autoplan.plan import Plan
 from autoplan.report.html import page
 from autoplan.report.summary import summary
+from autoplan.report.summary_types import ADAPTER, schema
 from autoplan.report.text import PIPE_WIDTH, print_report
+from tests.unit.sample_pipeline import PIPELINE
+from tests.unit.sample_plan import PLAN
 from tests.unit.sample_timed import TIMED
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 
 def text() -> str:
@@ -31,6 +38,19 @@ def test_golden_json() -> None:
     """As for the text."""
     found = json.loads(json.dumps(summary(TIMED), allow_nan=False))
     assert found == json.loads((GOLDEN / "report.json").read_text())
+
+
+@pytest.mark.parametrize("plan", [TIMED, PIPELINE, PLAN], ids=["timed", "pipeline", "plain"])
+def test_the_json_has_its_types(plan: Plan) -> None:
+    ADAPTER.validate_json(json.dumps([summary(plan, search_s=1.5)], allow_nan=False))
+    beside = {**summary(plan), "other": 1}
+    with pytest.raises(ValidationError, match="other"):
+        ADAPTER.validate_json(json.dumps([beside]))
+
+
+def test_the_schema_in_the_docs() -> None:
+    """To accept a change: write ``json.dumps(schema(), indent=2)`` and a newline to the file."""
+    assert schema() == json.loads(SCHEMA.read_text())
 
 
 def test_golden_page() -> None:
