@@ -27,7 +27,7 @@ from autoplan.trace.counting import changed_state, refuse_counting
 from autoplan.trace.draws import refuse_untagged_draws
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
-from autoplan.trace.guards import refuse_autocast_around, refuse_parameter_hooks
+from autoplan.trace.guards import cpu_by_default, refuse_autocast_around, refuse_parameter_hooks
 from autoplan.trace.inputs import BatchDims, ExampleInputs, Input, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
@@ -105,7 +105,7 @@ def capture(
         refuse=refuse,
     )
     batches = traced_batches(global_batch)
-    with collection_paused():
+    with collection_paused(), cpu_by_default():
         if fold:
             with suppress(UnsupportedModelError, CannotFoldError):
                 return _folded(subject, batches, call_of(kernels))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,12 @@ def refuse_autocast_of_absent_devices(refuse: Refuse = refuse_at_once) -> Iterat
         yield
     finally:
         torch.autocast.__init__ = original
+
+
+def cpu_by_default() -> AbstractContextManager[Any]:
+    """Fake tensors are of the CPU, whatever ``torch.device`` or a default device says around."""
+    is_cpu = torch.get_default_device().type == "cpu"
+    return nullcontext() if is_cpu else torch.device("cpu")
 
 
 @contextmanager

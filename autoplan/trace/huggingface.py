@@ -13,7 +13,7 @@ Experts have several implementations there, chosen by the config; here they run 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,6 +92,7 @@ def causal_attention(model: nn.Module, inputs: Collection[str]) -> Iterator[None
     hooks = {
         "find_packed_sequence_indices": lambda *args, **kwargs: None,
         "is_torchdynamo_exporting": lambda: False,
+        "padding_mask_function": _padding_of_samples,
     }
     kept = {name: getattr(masking_utils, name) for name in hooks}
     try:
@@ -101,6 +102,18 @@ def causal_attention(model: nn.Module, inputs: Collection[str]) -> Iterator[None
     finally:
         for name, hook in kept.items():
             setattr(masking_utils, name, hook)
+
+
+def _padding_of_samples(mask: Tensor) -> Callable[..., Tensor]:
+    """A mask of padding, ``[samples, keys]``, read by key alone.
+
+    transformers reads it by the number of the sample too, which is another in a part of the batch.
+    """
+
+    def masked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return mask[:, key.flatten()][:, None, None, :]
+
+    return masked
 
 
 @contextmanager
