@@ -1,9 +1,10 @@
 """Finds a device's constants from the seconds of its operators, by ``cost_models.compute``.
 
-Products, streaming operators and starts are fitted together, since each product also streams and
-starts; attention then has two constants of its own. A device with a data sheet keeps its peaks:
-what is fitted are the fractions that it achieves. A CPU has none: there the fitted constants are
-rates, the best rate that was seen stands for the peak, and the fraction is the one over the other.
+Products of the main dtype, streaming operators and starts are fitted together, since each product
+also streams and starts; other dtypes and attention then have constants of their own. A device with
+a data sheet keeps its peaks: what is fitted are the fractions that it achieves. A CPU has none:
+there the fitted constants are rates, the best rate that was seen stands for the peak, and the
+fraction is the one over the other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from hardware_profiles.changed import with_device_values
 from hardware_profiles.spec import DeviceSpec
 
 FEWEST_PRODUCTS, FEWEST_STREAMING, FEWEST_OTHERS = 6, 5, 3
-_LAUNCH_BYTES = 4096
 _MAIN = {True: "bfloat16", False: "float32"}
 
 
@@ -47,50 +47,60 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     )
     if refused := tuple(reason for reason in lacking if reason):
         return joined(replace(NOTHING, refused=refused), _stated(found))
-    rates = _with_data_sheet(others, base) if is_gpu else _without(others, base)
+    rates = _with_data_sheet(products + streaming, base)
+    if not is_gpu:
+        rates = _without(products, streaming, base)
+    if rates.refused:
+        return joined(rates, _stated(found))
     device = with_device_values(base, _of_device(rates.values))
-    return joined(rates, _attention(attention, device), _stated(found))
+    dtypes = dict.fromkeys(_of(row).dtype for row in others if _is_product(row))
+    peaks = [] if is_gpu else [_peak(others, d, device) for d in dtypes if d != main]
+    return joined(rates, *peaks, _attention(attention, device), _stated(found))
 
 
 def _with_data_sheet(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
     names = ["matmul_efficiency", "memory_efficiency", "launch_s"]
     if base.sm_load_bytes_per_s is not None:
         names.append("sm_load_bytes_per_s")
-    rows = [row for row in rows if _of(row).dtype in base.peak_flops]
     highest = {name: 1.0 for name in names if name.endswith("efficiency")}
     start = {name: getattr(base, name) for name in names}
     values = constants(_loss(rows, base), start, highest)
     return _checked(rows, with_device_values(base, values), values)
 
 
-def _without(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
-    """Rates of every dtype whose products were measured, of memory, and the start."""
-    dtypes = dict.fromkeys(_of(row).dtype for row in rows if _is_product(row))
-    enough = [d for d in dtypes if len(_products(rows, d)) >= FEWEST_OTHERS]
-    kept = [row for row in rows if not _is_product(row) or _of(row).dtype in enough]
-    best = {d: max(_flops(row) / row.value for row in _products(rows, d)) for d in enough}
-    best_memory = max(_bytes(row) / row.value for row in kept)
+def _without(products: Sequence[Measured], streaming: Sequence[Measured], base: DeviceSpec) -> Fit:
+    """Rates of float32 products and of memory, and the start."""
+    rows = [*products, *streaming]
+    best = max(_flops(row) / row.value for row in products)
+    best_memory = max(_bytes(row) / row.value for row in rows)
     whole = replace(base, matmul_efficiency=1.0, memory_efficiency=1.0)
-    fitted = constants(
-        _loss(kept, whole),
-        {
-            **{f"peak_flops.{dtype}": rate for dtype, rate in best.items()},
-            "memory_bytes_per_s": best_memory,
-            "launch_s": min(row.value for row in kept),
-        },
-        {},
-    )
-    rate = fitted["peak_flops.float32"]
-    efficiency = min(1.0, rate / best["float32"])
-    peak_bytes_per_s = max(best_memory, fitted["memory_bytes_per_s"])
+    start = {
+        "peak_flops.float32": best,
+        "memory_bytes_per_s": best_memory,
+        "launch_s": min(row.value for row in rows),
+    }
+    fitted = constants(_loss(rows, whole), start, {})
+    rate, memory_rate = fitted["peak_flops.float32"], fitted["memory_bytes_per_s"]
+    peak, memory_peak = max(best, rate), max(best_memory, memory_rate)
     values = {
-        **{f"peak_flops.{dtype}": fitted[f"peak_flops.{dtype}"] / efficiency for dtype in enough},
-        "matmul_efficiency": efficiency,
-        "memory_bytes_per_s": peak_bytes_per_s,
-        "memory_efficiency": fitted["memory_bytes_per_s"] / peak_bytes_per_s,
+        "peak_flops.float32": peak,
+        "matmul_efficiency": rate / peak,
+        "memory_bytes_per_s": memory_peak,
+        "memory_efficiency": memory_rate / memory_peak,
         "launch_s": fitted["launch_s"],
     }
-    return _checked(kept, with_device_values(base, values), values)
+    return _checked(rows, with_device_values(base, values), values)
+
+
+def _peak(rows: Sequence[Measured], dtype: str, device: DeviceSpec) -> Fit:
+    """The peak of another dtype, of which products achieve the same fraction."""
+    rows = _products(rows, dtype)
+    if reason := missing(f"products in {dtype}", rows, FEWEST_OTHERS):
+        return replace(NOTHING, refused=(reason,))
+    name = f"peak_flops.{dtype}"
+    best = max(_flops(row) / row.value for row in rows)
+    values = constants(_loss(rows, device), {name: best / device.matmul_efficiency}, {})
+    return _checked(rows, with_device_values(device, values), values)
 
 
 def _checked(rows: Sequence[Measured], device: DeviceSpec, values: Mapping[str, float]) -> Fit:

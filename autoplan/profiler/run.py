@@ -1,13 +1,15 @@
 """Measures on the ranks that ``torchrun`` started, or on ranks of its own on a CPU.
 
-An interruption is a wish that the ranks agree on between two probes; a second one ends them at
-once. Rank 0's measurements count.
+An interruption is a wish that the ranks agree on between two probes; another one some seconds later
+ends them at once (``torchrun`` passes on what the terminal has already sent). Rank 0's measurements
+count.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -32,6 +34,7 @@ QUICK_LIMIT_S, FULL_LIMIT_S = 30.0, 480.0
 _SLICES_S = {True: 0.08, False: 0.8}
 _ROUNDS = {True: 7, False: 25}
 _STARTS_S = 60.0
+_SAME_WISH_S = 3.0
 _LEAST_RANKS, _MOST_RANKS = 4, 8
 Show = Callable[[], AbstractContextManager[Progress]]
 _LETTER = TypeAdapter(tuple[dict[str, float], dict[str, str], bool])
@@ -127,20 +130,20 @@ def _tell_nobody(fraction: float, what: str) -> None:
 
 @contextmanager
 def _wishes_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C, or the end that ``torchrun`` asks for, came; the second time it ends us."""
-    wished = False
+    """Whether Ctrl-C, or the end that ``torchrun`` asks for, came."""
+    wished_s: float | None = None
     before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
 
     def wish(_: int, __: object) -> None:
-        nonlocal wished
-        wished = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nonlocal wished_s
+        if wished_s is not None and time.monotonic() > wished_s + _SAME_WISH_S:
+            raise KeyboardInterrupt
+        wished_s = wished_s or time.monotonic()
 
     for kind in before:
         signal.signal(kind, wish)
     try:
-        yield lambda: wished
+        yield lambda: wished_s is not None
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)

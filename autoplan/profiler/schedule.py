@@ -30,6 +30,7 @@ from cost_models.peaks import element_bytes
 from cost_models.work import FlashAttention, Gemm, Streaming, Work
 
 KIB, MIB = 2**10, 2**20
+OTHERS = ("bfloat16", "float16", "float64")
 _COPIES, _SMALL_ELEMENTS = 8, 100_000
 SENT: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives of plans; pairs of ranks also send and receive."""
@@ -37,7 +38,7 @@ SENT: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """What is measured on one kind of device."""
+    """What is measured on one kind of device; ``few_products`` in each dtype but the main one."""
 
     products: tuple[tuple[int, int, int], ...]
     few_products: tuple[tuple[int, int, int], ...]
@@ -77,7 +78,7 @@ GPU_QUICK = Sizes(
         (4096, 4096, 4096), (8192, 4096, 12288), (2048, 8192, 2048), (512, 1024, 1024),
         (4096, 4096, 11008), (4097, 4095, 4093), (1024, 768, 50257), (64, 64, 64),
     ),
-    few_products=((2048, 2048, 2048), (4096, 4096, 4096), (1000, 3000, 5000)),
+    few_products=(),
     attention=((4, 16, 2048, 128), (1, 32, 4096, 128), (8, 16, 1024, 64)),
     streaming=((1, 16), (1024, 1024), (8192, 4096), (16384, 8192)),
     optimizer=(1_048_576, 67_108_864),
@@ -89,7 +90,7 @@ GPU_FULL = Sizes(
         *GPU_QUICK.products, (16384, 8192, 8192), (8192, 14400, 1800), (8192, 13824, 1728),
         (256, 4096, 4096), (300, 700, 900), (32768, 1024, 1024),
     ),
-    few_products=(*GPU_QUICK.few_products, (8192, 8192, 8192)),
+    few_products=(),
     attention=(*GPU_QUICK.attention, (1, 16, 8192, 128), (3, 12, 1000, 80)),
     streaming=(*GPU_QUICK.streaming, (256, 256), (32768, 8192)),
     optimizer=(*GPU_QUICK.optimizer, 268_435_456),
@@ -114,7 +115,6 @@ def probes_for(setting: Setting) -> tuple[Probe, ...]:
     """The probes in the order in which they are taken: what matters most comes first."""
     sizes = _sizes(setting)
     main = "bfloat16" if setting.is_gpu else "float32"
-    others = ("float32", "float16") if setting.is_gpu else ("bfloat16", "float16", "float64")
     return (
         Workspace(),
         Idle(name="idle at the start"),
@@ -126,7 +126,7 @@ def probes_for(setting: Setting) -> tuple[Probe, ...]:
         Idle(name="idle before messages"),
         *overlap(setting, sizes.beside_products),
         *exchanges(setting, sizes.messages),
-        *(probe for dtype in others for s in sizes.few_products for probe in products(s, dtype)),
+        *(probe for dtype in OTHERS for s in sizes.few_products for probe in products(s, dtype)),
         *(host_copies() if setting.is_gpu else ()),
     )
 

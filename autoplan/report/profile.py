@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 BUSY = 0.9
 """Of a core: with less of it, the report says that other work was under way."""
 
+_SHOWN = 3
+"""Of what is missing for the same reason."""
+
 
 def print_profile(found: Profiled, console: Console | None = None) -> None:
     """Prints the values that were measured, how well they meet the measurements, what has none."""
@@ -56,5 +59,9 @@ def print_profile(found: Profiled, console: Console | None = None) -> None:
         console.print(table)
     if found.refused:
         console.print()
-    for left in found.refused:
-        console.print(Text(f"not measured: {left.name}: {left.reason}", style="yellow"))
+    reasons = dict.fromkeys(left.reason for left in found.refused)
+    for reason in reasons:
+        names = [left.name for left in found.refused if left.reason == reason]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        shown = f"not measured: {'; '.join(names[:_SHOWN])}{more}: {reason}"
+        console.print(Text(shown, style="yellow"))
