@@ -1,14 +1,13 @@
 """Memory of a rank over the step: what it always holds, and activations as they come and go.
 
 All categories but activations and what passes count as at the rank's worst moment. Activations of a
-microbatch are counted from the start of its forward to the end of its backward (W where that is
-split), which is when the plan's peak is taken; within an action nothing is known, so that they
-come and go at once.
+microbatch grow through its forward, and go through its backward (W where that is split), which is
+how the plan's peak is counted. Within an action they are taken to grow and go evenly, as they do
+where blocks are alike.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 from autoplan.plan import Plan
@@ -23,8 +22,8 @@ class HeldMemory:
         always_bytes: all that is held throughout.
         passing_bytes: what passes for a moment, beside activations, at the worst moment.
         worst_in_optimizer: whether that moment is the optimizer's; else it is in a backward.
-        moments: ascending seconds, each with the activations held from then on; the first is the
-            start of the step.
+        moments: ascending seconds with the activations held then, from the start of the step;
+            they change evenly in between.
     """
 
     always_bytes: int
@@ -48,21 +47,17 @@ def held_memory(plan: Plan, step: Step, rank: int) -> HeldMemory:
     """The memory of a rank over a step of the plan."""
     kept = [timing.kept_bytes for timing in plan.estimate.timings]
     ends_with = "W" if step.shape.splits_backward else "B"
-    changes: dict[float, int] = defaultdict(int)
-    for span in step.spans[rank]:
-        if span.stage is None:
-            continue
-        if span.kind == "F":
-            changes[span.start_s] += kept[span.stage]
-        elif span.kind == ends_with:
-            changes[span.stop_s] -= kept[span.stage]
     moments, held = [(0.0, 0)], 0
-    for moment_s in sorted(changes):
-        held += changes[moment_s]
-        moments.append((moment_s, held))
+    for span in step.spans[rank]:
+        if span.stage is None or span.kind not in ("F", ends_with):
+            continue
+        moments.append((span.start_s, held))
+        held += kept[span.stage] if span.kind == "F" else -kept[span.stage]
+        moments.append((span.stop_s, held))
+    moments = [*dict.fromkeys(moments)]
     memory = plan.estimate.stages[rank].memory
     peak = max(nbytes for _, nbytes in moments)
-    # The optimizer's step has no activations: less is written than the schedule holds.
+    # The optimizer's step has no activations: then the plan has less of them than the schedule.
     in_optimizer = memory.activations < peak
     rest = memory.activations if in_optimizer else memory.activations - peak
     return HeldMemory(

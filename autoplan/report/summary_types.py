@@ -110,7 +110,7 @@ class Search(TypedDict):
 
 
 class RankOverStep(TypedDict):
-    """``moments`` are seconds with the activations held from then on."""
+    """``moments`` are seconds with the activations held then; they change evenly in between."""
 
     rank: int
     always_bytes: int

@@ -69,7 +69,7 @@ def _closeness(plan: Plan, error: StepError | None) -> Markup | None:
     if not near:
         text = "No other plan that fits is within the model's error of this one."
     else:
-        names = ", ".join(other.name for other in near)
+        names = "; ".join(other.name for other in near)
         text = (
             f"Within the model's error of this plan: {names}. Errors of plans for one job go "
             "largely together, but the order of these is not sure: measure them where it matters."
@@ -91,7 +91,7 @@ def _table(plan: Plan) -> Markup:
     ]
     rows += [_cells(other) for other in plan.alternatives]
     columns = ("plan", "decisions", "microbatches", "step", "memory", "recompute", "why it lost")
-    return table("Plans that were compared", columns, rows, numbers=(2, 3, 4))
+    return table("Plans that were compared", columns, rows, numbers=(2, 3, 4), wraps=(1, 6))
 
 
 def _decided(other: Alternative) -> str:

@@ -146,12 +146,15 @@ def _curve(name: str, held: HeldMemory, limit: int, stop_s: float) -> list[Marku
     def height(nbytes: float) -> float:
         return round(_CURVE * nbytes / full, 2)
 
-    path, bottom = [f"M0 {_CURVE}"], _CURVE - height(held.always_bytes)
-    for moment_s, nbytes in held.moments:
-        if moment_s <= stop_s:
-            across = round(WIDTH * moment_s / stop_s) if stop_s else 0
-            path.append(f"H{across}V{bottom - height(nbytes):.5g}")
-    curve = element("path", class_="m-activations", d="".join([*path, f"H{WIDTH}V{_CURVE}z"]))
+    bottom = _CURVE - height(held.always_bytes)
+    points = [
+        f"{round(WIDTH * moment_s / stop_s) if stop_s else 0} {bottom - height(nbytes):.5g}"
+        for moment_s, nbytes in held.moments
+        if moment_s <= stop_s
+    ]
+    last = points[-1].split()[0]
+    path = f"M0 {_CURVE}L{'L'.join(points)}L{last} {_CURVE}z"
+    curve = element("path", class_="m-activations", d=path)
     always = element(
         "rect", class_="always", y=bottom, width=WIDTH, height=height(held.always_bytes)
     )
