@@ -4,8 +4,9 @@
 do that. Gradients are summed over ``dp``, never averaged: every rank computes its term of the
 global loss. Stage 0 and a single data-parallel rank need no FSDP: the parameters stay whole, and
 ``gradients.GradientSum`` sums them once a step. In a mixed precision plan whole parameters are
-stored in float32 and lent to the program in the lower precision, forward by forward; the program
-also has them as its parameters, since schedules that split the backward look for weights there.
+stored in float32 and lent to the program in the lower precision, once a step for all microbatches;
+the program also has them as its parameters, since schedules that split the backward look for
+weights there.
 
 Each pipeline stage is an FSDP root of its own. What its forwards and backwards send and free is
 then up to ``torch.distributed.pipelining``, which keeps weights gathered and gradients whole until
@@ -68,7 +69,7 @@ class DataParallel:
             found |= self._fill_unit(path, weights)
         self.parameters = {name: found[name] for name in stage.parameters}
 
-    def begin_forward(self) -> None:
+    def begin_step(self) -> None:
         """Lends the whole parameters to the program in the precision it computes in."""
         for module, name, parameter in self._lent:
             setattr(module, name, parameter.to(self._compute_dtype))

@@ -92,6 +92,8 @@ class Trainer:
                 "and load a checkpoint"
             )
         self._is_running = True
+        for stage in self._stages:
+            stage.data_parallel.begin_step()
 
     def _end(self) -> None:
         if self.drops:

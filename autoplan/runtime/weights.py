@@ -148,7 +148,8 @@ def _piece(whole: Tensor, layout: ParameterLayout, mesh: RankMesh) -> Tensor:
     if layout.tp_dim is None:
         local, placement = whole, DReplicate()
     else:
-        local = whole.chunk(mesh.tp, layout.tp_dim)[mesh.tp_rank].contiguous()
+        own = whole.chunk(mesh.tp, layout.tp_dim)[mesh.tp_rank]
+        local = own.clone(memory_format=torch.contiguous_format)  # a view would hold the whole
         placement = DShard(layout.tp_dim)
     return DTensor.from_local(
         local,
