@@ -133,6 +133,10 @@ class WeightBytes:
     Attributes:
         gathered_in_flight: copy for compute that lives only while its unit (block) is in use;
             the caller counts it for the units that are in flight at once.
+        gradients_made: of a unit whose backward runs: what autograd made, until it is added to
+            ``gradients`` or sent.
+        gradients_sent: of a unit whose gradients are under way to other ranks: FSDP2 puts them in
+            one buffer.
         optimizer_step: passing memory of the optimizer's step, when no activation is left.
     """
 
@@ -141,6 +145,8 @@ class WeightBytes:
     optimizer_state: float
     gathered_parameters: float
     gathered_in_flight: float
+    gradients_made: float
+    gradients_sent: float
     optimizer_step: float
 
 
@@ -175,12 +181,16 @@ def weight_bytes(
     copied = precision != "fp32" or (stage.shards_states and dp > 1)
     copy_bytes = stored.gathered if copied else 0.0
     updated = trainable / (dp if stage.shards_states else 1)
+    is_split = trainable and stage.shards_states and dp > 1
+    adds_in_place = stage.holds_full_gradients and precision == "fp32"
     return WeightBytes(
         parameters=states.parameters,
         gradients=states.gradients,
         optimizer_state=states.optimizer_state,
         gathered_parameters=copy_bytes if stage.keeps_weights else 0.0,
         gathered_in_flight=0.0 if stage.keeps_weights else copy_bytes,
+        gradients_made=COMPUTE_BYTES[precision] if is_split and not adds_in_place else 0.0,
+        gradients_sent=STORED_BYTES if is_split else 0.0,
         optimizer_step=updated * needs.temporary_bytes,
     )
 

@@ -44,6 +44,7 @@ _EXPERTS = "autoplan.experts.default"
 _EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
 _IS_CAUSAL = 5
 _DROPOUT = "aten.dropout.default"
+_CLASS_LOSS = "aten.cross_entropy_loss.default"  # its backward makes the shares of classes first
 _DROPOUT_KERNELS = 30  # most of them on single rows and columns
 _DROPOUT_BYTES = 8 + 16 + 9 + 1  # of an element: hash, square it in place, compare, read the mask
 _HASH_BYTES = 8
@@ -102,6 +103,7 @@ def kernels_of(
             forward=(Streaming(bytes=moved),),
             backward=backward,
             backward_weight=backward * (share == 1),
+            inner_bytes=moved if node.target == _CLASS_LOSS else 0.0,
         )
     call = _Call(
         node=node,

@@ -28,6 +28,8 @@ class OpCost:
     """One operator under one strategy: seconds of one microbatch, bytes beside what is kept.
 
     ``backward_weight_s`` is the part of ``backward_s`` that makes gradients of parameters.
+    ``transient_bytes`` are what the forward reads and makes, or the gradients of all that in the
+    backward, with what lives within the operator only.
     """
 
     forward_s: float = 0.0
@@ -110,18 +112,14 @@ class _Pricer:
 
     def _operator(self, node: OpNode, strategy: Strategy) -> OpCost:
         tp = self.space.tp
-        split = tp if strategy.splits_work else 1
         read = list(distinct_operands(node, strategy, self.space.folded, self.sizes))
         inputs = sum(meta.nbytes * local_fraction(at, tp) for meta, at, _ in read)
-        weights = sum(meta.nbytes * local_fraction(at, tp) for meta, at, stored in read if stored)
         outputs = sum(
             meta.nbytes * local_fraction(at, tp)
             for meta, at in zip(node.outputs, strategy.outputs, strict=True)
         )
         moved = inputs + outputs
         differentiable = any(meta.requires_grad for meta in node.outputs)
-        saved = sum(kept.nbytes for kept in node.saved) / split
-        activations = 2 * (moved - weights) if differentiable else moved - weights
         sources = [self.space.folded.operand(node, ref) for ref in node.operands]
         whole = [self.sizes.meta(source) for source in sources]
         stored = [_is_parameter(source, self.sizes) for source in sources]
@@ -130,7 +128,7 @@ class _Pricer:
             forward_s=self._seconds(found.forward),
             backward_s=self._seconds(found.backward) if differentiable else 0.0,
             backward_weight_s=self._seconds(found.backward_weight) if differentiable else 0.0,
-            transient_bytes=max(activations - saved, moved - weights) + weights + found.inner_bytes,
+            transient_bytes=moved + found.inner_bytes,
         )
 
     def _seconds(self, kernels: tuple[Work, ...]) -> float:

@@ -157,7 +157,12 @@ def _content(
     at = {column: first + number for number, column in enumerate(columns)}
     load = load_of(
         (
-            Placed(column=column, count=count, is_block=costs.is_block[at[column]])
+            Placed(
+                column=column,
+                count=count,
+                is_block=costs.is_block[at[column]],
+                is_tail=not any(costs.is_block[at[column] : stop]),
+            )
             for column, count in Counter(columns).items()
         ),
         forward_s=costs.shared_s,

@@ -65,6 +65,10 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
         trained=trained,
         frozen=frozen,
         is_alone=config.dp == 1,
+        reduces_each=not stage.holds_full_gradients,
+        keeps_sums=(
+            config.replicas > 1 and not stage.holds_full_gradients and config.num_microbatches > 1
+        ),
         buffer_bytes=pricing.buffer_bytes,
         input_bytes=pricing.input_bytes(config.dp),
         workspace_bytes=pricing.cluster.device.workspace_bytes,

@@ -25,7 +25,6 @@ from autoplan.search.pipeline.range_ends import RangeEnds
 from autoplan.search.pipeline.rank_memory import IN_FLIGHT_UNITS
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Column, Prices, value_of
-from cost_models.memory import STORED_BYTES
 
 _FEW_BYTES = 2**16
 
@@ -172,9 +171,8 @@ class Filler:
         room = memory.limit_bytes - memory.fixed_bytes
         room -= float(self._ends.leaving_bytes[rank, stop])
         room += memory.held_per_trained * self._twice(first, stop).trained_elements
-        if not memory.is_alone:
-            root, blocks = self._units(first, stop, lambda unit: unit.trained_elements)
-            room -= STORED_BYTES * max([root, *blocks])
+        _, blocks = self._units(first, stop, memory.gradient_bytes)
+        room -= max(blocks, default=0.0)
         root, blocks = self._units(first, stop, memory.gathered_bytes)
         return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autoplan.search.regions.column import Column
@@ -10,11 +10,15 @@ from autoplan.search.regions.column import Column
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """So many items with one column; ``is_block`` is false for parts of the root."""
+    """So many items with one column; ``is_block`` is false for parts of the root.
+
+    ``is_tail`` is true for those of them that lie behind the last block of their stage.
+    """
 
     column: Column
     count: int
     is_block: bool
+    is_tail: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +31,20 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Tail:
+    """The parts of the root behind the last block of a stage, whose backward comes first.
+
+    Attributes:
+        kept_bytes, passing_bytes: as of ``Load``.
+        trained_elements: whose gradients are there as long as the backward of the stage lasts.
+    """
+
+    kept_bytes: float
+    passing_bytes: float
+    trained_elements: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
     """One stage and one microbatch, on one rank.
 
@@ -34,7 +52,8 @@ class Load:
         forward_s, backward_input_s, backward_weight_s: compute, with messages over ``tp``.
         forward_window_s, backward_window_s: compute without messages, which others can hide under.
         kept_bytes: from the forward to the backward.
-        passing_bytes: of the region that holds most beside what is kept.
+        passing_bytes: of the region that holds most beside what is kept, the tail aside.
+        tail: None where the stage ends with a block.
         root: the parts of the root as one unit.
         blocks: units of blocks.
     """
@@ -48,6 +67,7 @@ class Load:
     passing_bytes: float
     root: Unit
     blocks: tuple[Unit, ...]
+    tail: Tail | None = None
 
     @property
     def backward_s(self) -> float:
@@ -88,7 +108,10 @@ def load_of(
         forward_window_s=forward_s - sent_forward_s,
         backward_window_s=backward_input_s + backward_weight_s - sent_backward_s,
         kept_bytes=kept_bytes + sum(column.kept_bytes * count for column, count in columns),
-        passing_bytes=max((one.column.passing_bytes for one in members), default=0.0),
+        passing_bytes=max(
+            (one.column.passing_bytes for one in members if not one.is_tail), default=0.0
+        ),
+        tail=_tail([one.column for one in members if one.is_tail]),
         root=Unit(
             trained_elements=sum(one.count * one.column.trained_elements for one in root)
             - twice_elements,
@@ -104,4 +127,14 @@ def load_of(
             for one in members
             if one.is_block
         ),
+    )
+
+
+def _tail(columns: Sequence[Column]) -> Tail | None:
+    if not columns:
+        return None
+    return Tail(
+        kept_bytes=sum(column.kept_bytes for column in columns),
+        passing_bytes=max(column.passing_bytes for column in columns),
+        trained_elements=sum(column.trained_elements for column in columns),
     )

@@ -1,16 +1,27 @@
-"""Bytes of one pipeline rank by category, at the worse of its last moments of the step.
+"""Bytes of one pipeline rank by category, at the worst of the moments of its step.
 
-With I microbatches held at once, the backward holds I times what a stage keeps of one, and what
-passes beside it: the region that makes or moves most at once. The optimizer's step holds no
-activations but its own passing memory.
+With I microbatches held at once, the backward holds I times what a stage keeps of one. What passes
+beside it differs by moment:
+
+- in the backward of the *tail*, what lies behind the last block, an operator of it;
+- in the backward of the blocks, the region that makes or moves most at once, gradients of a block
+  on their way, and those of the tail, which wait for the rest of the root. What the tail kept is
+  gone;
+- when gradients are reduced behind the backward, a unit of them in a buffer, and no activations but
+  those of other stages;
+- in the optimizer's step its own passing memory.
+
+Where replicas sum every microbatch's gradients, FSDP2 keeps all sums of a backward until it ends:
+those of its last block beside no activations.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autoplan.capabilities import BUCKET_BYTES
 from autoplan.search.pipeline.loads import Load, Unit
 from cost_models.memory import (
     STORED_BYTES,
@@ -32,6 +43,8 @@ class RankMemory:
     Attributes:
         trained, frozen: bytes of one element, before any split over data-parallel ranks.
         is_alone: one data-parallel rank: nothing is gathered or reduced.
+        reduces_each: gradients are reduced in every backward, unit by unit.
+        keeps_sums: replicas sum gradients beside those of earlier microbatches.
         buffer_bytes, input_bytes, workspace_bytes: what every rank holds beside its stages.
         limit_bytes: what there is.
     """
@@ -39,6 +52,8 @@ class RankMemory:
     trained: WeightBytes
     frozen: WeightBytes
     is_alone: bool
+    reduces_each: bool
+    keeps_sums: bool
     buffer_bytes: float
     input_bytes: float
     workspace_bytes: float
@@ -72,19 +87,71 @@ class RankMemory:
             optimizer_state=total("optimizer_state"),
             gathered_parameters=total("gathered_parameters"),
         )
-        backward = Moment(
-            gathered_parameters=self._in_flight_bytes(loads),
-            activations=held_activation_bytes + self.input_bytes,
-            transient=max(load.passing_bytes for load in loads),
-            communication_buffers=0.0 if self.is_alone else self._largest_gradient_bytes(loads),
-            workspace=self.workspace_bytes,
-        )
         step = Moment(
             activations=self.input_bytes,
             transient=total("optimizer_step"),
             workspace=self.workspace_bytes,
         )
-        return worst_moment(states, (backward, step))
+        moments = (
+            *self._backward(loads, held_activation_bytes),
+            self._reduction(loads, held_activation_bytes * (1 - 1 / len(loads))),
+            step,
+        )
+        return worst_moment(states, moments)
+
+    def _backward(self, loads: Sequence[Load], held_bytes: float) -> Iterator[Moment]:
+        """While activations are held; with several stages, those of a tail stay in the sum."""
+        gathered = self._in_flight_bytes(loads)
+        tails = [load.tail for load in loads if load.tail is not None]
+        for tail in tails:
+            yield Moment(
+                gathered_parameters=gathered,
+                activations=held_bytes + self.input_bytes,
+                transient=tail.passing_bytes,
+                workspace=self.workspace_bytes,
+            )
+        of_tails = sum(tail.trained_elements for tail in tails)
+        blocks = (unit for load in loads for unit in load.blocks)
+        waiting = self.trained.gradients_made * of_tails + max(
+            map(self.gradient_bytes, blocks), default=0.0
+        )
+        let_go = sum(tail.kept_bytes for tail in tails) if len(loads) == 1 else 0.0
+        sums = self._sums_bytes(loads)
+        ends = ((held_bytes - let_go, 0.0), (0.0, sums)) if sums else ((held_bytes - let_go, 0.0),)
+        for activations, summed in ends:
+            yield Moment(
+                gathered_parameters=gathered,
+                activations=activations + self.input_bytes,
+                transient=max(load.passing_bytes for load in loads),
+                communication_buffers=waiting + summed,
+                workspace=self.workspace_bytes,
+            )
+
+    def _reduction(self, loads: Sequence[Load], held_bytes: float) -> Moment:
+        """Behind the backward of a stage, of which nothing is held."""
+        units = [unit.trained_elements for load in loads for unit in load.units if unit.count]
+        if self.is_alone:
+            sent = 0.0
+        elif self.trained.gradients_sent:
+            sent = self.trained.gradients_sent * max(units)
+        else:
+            sent = min(BUCKET_BYTES, STORED_BYTES * max(units))
+        made = sum(self.trained.gradients_made * load.root.trained_elements for load in loads)
+        return Moment(
+            activations=held_bytes + self.input_bytes,
+            communication_buffers=sent + made * self.reduces_each + self._sums_bytes(loads),
+            workspace=self.workspace_bytes,
+        )
+
+    def _sums_bytes(self, loads: Sequence[Load]) -> float:
+        """Sums over replicas that wait for the end of the backward."""
+        trained = sum(unit.count * unit.trained_elements for load in loads for unit in load.units)
+        return trained * self.trained.gradients * self.keeps_sums
+
+    def gradient_bytes(self, unit: Unit) -> float:
+        """Gradients of a block while its backward runs, with the one before it being reduced."""
+        sent = self.trained.gradients_sent if self.reduces_each else 0.0
+        return unit.trained_elements * (self.trained.gradients_made + sent)
 
     def _in_flight_bytes(self, loads: Sequence[Load]) -> float:
         """Weights gathered for the root and for the blocks in use, the largest of a stage."""
@@ -106,10 +173,6 @@ class RankMemory:
         """Weights of a unit that are whole for as long as it is in use."""
         trained, frozen = self.trained.gathered_in_flight, self.frozen.gathered_in_flight
         return unit.trained_elements * trained + unit.frozen_elements * frozen
-
-    def _largest_gradient_bytes(self, loads: Sequence[Load]) -> float:
-        units = [unit.trained_elements for load in loads for unit in load.units if unit.count]
-        return STORED_BYTES * max(units, default=0.0)
 
 
 def _held_bytes(each: WeightBytes) -> float:

@@ -12,7 +12,6 @@ from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import largest
 from autoplan.search.pipeline.whole import WholeCosts
-from cost_models.memory import STORED_BYTES
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,31 +19,35 @@ Floats = npt.NDArray[np.float64]
 def widest_part(model: Model, is_block: Sequence[bool]) -> str | None:
     """The part of the root of which an operator at work holds more at least than any other region.
 
-    What passes on a rank that has it is what it chooses at least; None where a block holds as much.
+    What passes on a rank that has it is what it chooses at least; None where another holds as much,
+    and where blocks lie behind it: it works when what is behind them is no longer kept.
     """
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
     widest = max(model.keys, key=least.__getitem__)
     at = model.keys.index(widest)
     others = max((least[key] for n, key in enumerate(model.keys) if n != at), default=0.0)
-    return None if is_block[at] or others >= least[widest] else widest
+    return None if any(is_block[at:]) or others >= least[widest] else widest
 
 
 def room_bytes(costs: WholeCosts, model: Model, widest: str | None = None) -> Floats:
     """For each range of items, shape (items + 1, items + 1), the bytes that there are for them.
 
-    That is the limit less an operator at work, a gradient sent and weights gathered, each at its
-    least; where ``widest`` is among them, its operator is for prices to count.
+    That is the limit less an operator at work, gradients of a block and weights gathered, each at
+    its least; where ``widest`` is among them, its operator is for prices to count. A range that
+    ends with parts of the root is looked at in the backward of these, which comes first.
     """
     memory = costs.memory
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
-    working = largest([least[key] for key in model.keys])
+    each = [least[key] for key in model.keys]
+    made = _Units(costs, model, lambda of: memory.gradient_bytes(_least(of)))
+    passing = largest(each) + largest(made.blocks)
+    for stop, is_block in enumerate(costs.is_block, 1):
+        if not is_block:
+            passing[:stop, stop] = _of_tail(each[:stop], costs.is_block[:stop])
     if widest is not None:
         at = model.keys.index(widest)
-        working[: at + 1, at + 1 :] = 0.0
-    room = memory.limit_bytes - memory.fixed_bytes - working
-    if not memory.is_alone:
-        sent = _Units(costs, model, lambda each: STORED_BYTES * each.least_trained)
-        room = room - np.maximum(sent.root(), largest(sent.blocks))
+        passing[: at + 1, at + 1 :] = 0.0
+    room = memory.limit_bytes - memory.fixed_bytes - passing
     if memory.trained.gathered_in_flight or memory.frozen.gathered_in_flight:
         gathered = _Units(costs, model, lambda each: memory.gathered_bytes(_least(each)))
         room = room - gathered.root() - largest(gathered.blocks)
@@ -77,6 +80,13 @@ class _Units:
         ends = np.concatenate([[0.0], np.cumsum(alone)])
         readers = [of if item in tied else 0.0 for item, of in enumerate(self._parts)]
         return ends[None, :] - ends[:, None] + largest(readers)
+
+
+def _of_tail(values: Sequence[float], is_block: Sequence[bool]) -> Floats:
+    """For each beginning of a range to the end, the largest value behind its last block."""
+    behind = max((number for number, block in enumerate(is_block) if block), default=-1)
+    alone = np.where(np.arange(len(values)) > behind, values, 0.0)
+    return np.maximum.accumulate(alone[::-1])[::-1]
 
 
 def _least(elements: Elements) -> Unit:

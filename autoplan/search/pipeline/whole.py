@@ -126,14 +126,16 @@ def value_of_whole(costs: WholeCosts, stages: Sequence[StageContent]) -> WholeVa
 
 
 def _load(costs: WholeCosts, stage: StageContent) -> Load:
-    counted: Counter[tuple[Column, bool]] = Counter()
-    for item, column in enumerate(stage.columns, stage.first):
-        counted[column, costs.is_block[item]] += 1
+    counted: Counter[tuple[Column, bool, bool]] = Counter()
+    is_block = costs.is_block[stage.first : stage.stop]
+    last = max((number for number, block in enumerate(is_block) if block), default=-1)
+    for number, column in enumerate(stage.columns):
+        counted[column, is_block[number], number > last] += 1
     leaving = costs.cuts[stage.stop - 1].forward_bytes if stage.stop <= len(costs.cuts) else 0.0
     return load_of(
         (
-            Placed(column=column, count=count, is_block=is_block)
-            for (column, is_block), count in counted.items()
+            Placed(column=column, count=count, is_block=of_block, is_tail=is_tail)
+            for (column, of_block, is_tail), count in counted.items()
         ),
         forward_s=costs.shared_s,
         kept_bytes=leaving,
