@@ -76,6 +76,14 @@ def link_in(topology: str) -> str | None:
     return None
 
 
+def adapters() -> int:
+    """Network adapters of the node that collectives of GPUs can use (InfiniBand, RoCE, EFA)."""
+    try:
+        return len(list(Path("/sys/class/infiniband").iterdir()))
+    except OSError:
+        return 0
+
+
 def _processor() -> str:
     try:
         told = Path("/proc/cpuinfo").read_text()

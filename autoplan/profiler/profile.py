@@ -22,7 +22,11 @@ from hardware_profiles.load import digest
 from hardware_profiles.schema import MachineFacts, ProfileFacts
 from hardware_profiles.spec import ClusterSpec, MachineSpec
 
-_WHOLE = ("workspace_bytes", "memory_bytes", "gpus_per_node")
+_WHOLE = ("workspace_bytes", "memory_bytes", "gpus_per_node", "nics_per_node")
+_ALONE = Refused(
+    name="messages between GPUs",
+    reason="one rank alone; run torchrun --nproc-per-node N --no-python autoplan profile",
+)
 _LONGEST_SOURCE = 1000
 
 
@@ -88,7 +92,13 @@ def _detected(setting: Setting, machine: MachineSpec) -> Fit:
     """What the system tells: how many devices, and the memory of each."""
     if setting.is_gpu:
         values = {"device.memory_bytes": machine.memory_bytes, "gpus_per_node": machine.devices}
-        return Fit(values=values, sources=dict.fromkeys(values, "as the driver says"))
+        if setting.adapters:
+            values["nics_per_node"] = setting.adapters
+        return Fit(
+            values=values,
+            sources=dict.fromkeys(values, "as the driver says"),
+            refused=(_ALONE,) if setting.world == 1 else (),
+        )
     ranks = setting.per_node
     return Fit(
         values={"device.memory_bytes": machine.memory_bytes // ranks, "gpus_per_node": ranks},

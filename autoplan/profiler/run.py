@@ -20,7 +20,7 @@ import torch.distributed as dist
 from pydantic import TypeAdapter
 
 from autoplan.errors import ProfileError
-from autoplan.profiler.machine import this_machine
+from autoplan.profiler.machine import adapters, link_between_gpus, this_machine
 from autoplan.profiler.measure import Progress, measure
 from autoplan.profiler.probes import Measured, Measurements, Refused
 from autoplan.profiler.profile import Profiled, profiled
@@ -28,6 +28,7 @@ from autoplan.profiler.schedule import Setting, probes_for
 from autoplan.profiler.torch_bench import TorchBench
 from autoplan.verification.processes import run_ranks
 from hardware_profiles.load import ProfileFault, load, load_facts
+from hardware_profiles.schema import ProfileFacts
 from hardware_profiles.spec import MachineSpec
 
 QUICK_LIMIT_S, FULL_LIMIT_S = 30.0, 480.0
@@ -62,6 +63,7 @@ def profile_machine(
     except ProfileFault as fault:
         raise ProfileError(str(fault)) from None
     machine = this_machine()
+    _check_link(facts)
     alone_on_cpu = not torch.cuda.is_available() and "RANK" not in os.environ
     if alone_on_cpu:
         machine = replace(machine, threads=1)  # as each rank is given
@@ -90,7 +92,18 @@ def _setting(machine: MachineSpec, quick: bool) -> Setting:
         cores=machine.cores,
         threads=machine.threads,
         quick=quick,
+        adapters=adapters() if is_gpu else 0,
     )
+
+
+def _check_link(base: ProfileFacts) -> None:
+    """Refuses a base whose devices are joined by another link than the GPUs here."""
+    here = link_between_gpus() if torch.cuda.is_available() else None
+    if here is not None and base.intra_node.name != here:
+        raise ProfileError(
+            f"the GPUs here are joined by {here}, those of {base.name} by {base.intra_node.name}: "
+            "give --base a profile with the same link (autoplan clusters lists them)"
+        )
 
 
 def _on_own_ranks(setting: Setting, show: Show) -> Measurements:

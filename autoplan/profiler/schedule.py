@@ -101,7 +101,10 @@ GPU_FULL = Sizes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """The job that measures: ranks in all and of each node, with what a node's ranks share."""
+    """The job that measures: ranks in all and of each node, with what a node's ranks share.
+
+    ``adapters`` are those of the node's network; 0 where none is told.
+    """
 
     is_gpu: bool
     world: int
@@ -109,6 +112,7 @@ class Setting:
     cores: int
     threads: int
     quick: bool
+    adapters: int = 0
 
 
 def probes_for(setting: Setting) -> tuple[Probe, ...]:

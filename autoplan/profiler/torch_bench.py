@@ -19,7 +19,7 @@ from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
 from autoplan.profiler.torch_messages import sender, starts_sum, summed
 from autoplan.profiler.torch_operators import runnable
 
-_BESIDE = (256, 256, 256)
+_BESIDE = {True: ((4096, 4096, 4096), "bfloat16"), False: ((256, 256, 256), "float32")}
 _FEW = 8
 
 
@@ -69,7 +69,8 @@ class TorchBench:
         group = self._group_of(probe.ranks)
         takes_part = group is not None and (self.rank < probe.ranks or self.world == probe.ranks)
         x = torch.zeros(probe.nbytes // 4, device=self._device)
-        product = Compute(operator="product", shape=_BESIDE, dtype="float32", works=())
+        shape, dtype = _BESIDE[self.is_gpu]
+        product = Compute(operator="product", shape=shape, dtype=dtype, works=())
         once = runnable(product, self._device)
         message = summed(x, group) if group is not None and takes_part else _nothing
         calls = max(1, round(self._quickest_s(message) / self._quickest_s(once)))
