@@ -47,8 +47,9 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     )
     if refused := tuple(reason for reason in lacking if reason):
         return joined(replace(NOTHING, refused=refused), _stated(found))
-    rates = _with_data_sheet(products + streaming, base)
-    if not is_gpu:
+    if is_gpu:
+        rates = _with_data_sheet(products + streaming, base)
+    else:
         rates = _without(products, streaming, base)
     if rates.refused:
         return joined(rates, _stated(found))

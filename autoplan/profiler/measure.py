@@ -36,14 +36,13 @@ from autoplan.profiler.timing import (
 )
 
 LONG_S = 0.03
-"""Of compute in a sample of what other processes take: several of the slices that cores run them
-in."""
-_SHARED = (256, 256, 256)
-IDLE = 0.9
+"""Of compute in a sample that compares processes: many of the slices in which a core runs them."""
+IDLE, MORE_PASSES = 0.9, 4
+"""Messages are taken so many times again on a machine that is less idle."""
 LEAST_IDLE = 0.3
-MORE_PASSES = 4
-_MESSAGES_SLICES = 3
-"""Messages scatter more than compute."""
+"""Of the time, that all ranks run together: overlap, a difference of times, is not told below."""
+_MESSAGES_SLICES = 3  # as they scatter more than compute
+_SHARED = (256, 256, 256)
 
 Progress = Callable[[float, str], None]
 
