@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 import autoplan
 from tests.parity.models import GPT, language_batch
@@ -15,11 +14,9 @@ def planned(ranks: int, batch: int, **pins: int) -> autoplan.Plan:
     return autoplan.plan(GPT(layers=4), example, **job, global_batch=batch, pins=pins)
 
 
-@pytest.mark.parametrize("microbatch", [3, 5])
-def test_a_microbatch_that_leaves_a_rest_is_refused(microbatch: int) -> None:
-    torch.manual_seed(0)
-    with pytest.raises(autoplan.PlanError, match=f"microbatch={microbatch}.*1, 2, 4, 8"):
-        planned(1, 8, microbatch=microbatch)
+def test_a_microbatch_that_leaves_a_rest_is_refused() -> None:
+    with pytest.raises(autoplan.PlanError, match=r"microbatch=3 does not divide.*1, 2, 4, 8"):
+        planned(1, 8, microbatch=3)
 
 
 @pytest.mark.parametrize(("batch", "pins"), [(3, {"pp": 4}), (8, {"pp": 4, "microbatch": 4})])

@@ -100,7 +100,7 @@ def test_a_route_that_runs_again_is_the_same(dp: int, microbatches: int) -> None
     assert all(torch.equal(again.gradients[name], g) for name, g in kept.gradients.items())
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=4)
 @given(experts=st.integers(2, 8), data=st.data())
 def test_experts_keep_the_bytes_of_routed_tokens(experts: int, data) -> None:
     """Of a token that an expert gets: its input and result, the gate and the other projection, the
