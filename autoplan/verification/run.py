@@ -19,7 +19,7 @@ from autoplan import errors
 from autoplan.codegen import emit_program
 from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
-from autoplan.errors import AutoplanError, PlanError
+from autoplan.errors import AutoplanError, PlanError, first_line
 from autoplan.plan import Plan
 from autoplan.runtime.comparison import loss_on
 from autoplan.runtime.modes import lowest_dtype
@@ -132,7 +132,7 @@ def _traced(
             with torch.no_grad():
                 loss_on(model, in_form(case, draw_inputs(computed, case, 2)), case.loss_fn)
         except (RuntimeError, TypeError, IndexError) as error:
-            refusal = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            refusal = first_line(error)
             continue
         own = capture(model, _cast(case.example_inputs, dtype), **options)
         return model, computed, lowest_dtype(own)
