@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections import Counter
 
 from autoplan.errors import PlanError
-from autoplan.plan import Plan, RegionPlan, StagePlan
+from autoplan.plan import Estimate, Plan, RegionPlan, StagePlan
 from cost_models.schedule_times import check_times
 from cost_models.schedules import PipelineShape, ScheduleError
 from hardware_profiles.validation import one_line
+
+_PARTS = ("compute_s", "exposed_comm_s", "bubble_s", "optimizer_s")
+_ROUNDING = 1e-6
+_LONGEST_S = 1e12
 
 
 def check_plan(plan: Plan) -> None:
@@ -27,6 +31,7 @@ def check_plan(plan: Plan) -> None:
     _check_pipeline(plan)
     if plan.stages:
         _check_stages(plan.stages, plan.regions)
+    _check_estimate(plan.estimate)
     _check_timings(plan)
 
 
@@ -61,6 +66,20 @@ def _check_ranks(plan: Plan) -> None:
         raise _wrong("replicas", f"{plan.replicas} does not divide the {mesh.dp} ranks of dp")
     if len(plan.estimate.stages) != mesh.pp:
         raise _wrong("estimate.stages", f"{len(plan.estimate.stages)} for {mesh.pp} ranks of pp")
+
+
+def _check_estimate(estimate: Estimate) -> None:
+    if estimate.memory_limit_bytes < 1:
+        raise _wrong("estimate.memory_limit_bytes", f"{estimate.memory_limit_bytes} is none")
+    parts = {name: getattr(estimate, name) for name in _PARTS}
+    below = next((name for name, value_s in parts.items() if value_s < 0), None)
+    if below is not None:
+        raise _wrong(f"estimate.{below}", f"{parts[below]} s is less than none")
+    known_s = sum(parts.values())
+    if not 0 < estimate.step_s < _LONGEST_S or abs(known_s - estimate.step_s) > (
+        _ROUNDING * estimate.step_s
+    ):
+        raise _wrong("estimate.step_s", f"{estimate.step_s} s is not the {known_s} s of its parts")
 
 
 def _check_timings(plan: Plan) -> None:

@@ -26,8 +26,10 @@ from autoplan.plan import (
     SearchRecord,
     StageEstimate,
     StagePlan,
+    StageTiming,
 )
 from cost_models.memory import MemoryBreakdown
+from cost_models.schedule_times import StageTimes
 from cost_models.schedules import ScheduleName
 from tests.unit import sample_plan
 from tests.unit.old_plans import as_version, members_after
@@ -50,25 +52,39 @@ ranks = st.builds(
     StageEstimate, devices=count, compute_s=number, memory=memories, forward_s=number,
     backward_s=number, bubble_s=number, held_microbatches=count,
 )  # fmt: skip
+PARTS = ("compute_s", "exposed_comm_s", "bubble_s", "optimizer_s")
+shares = st.floats(0, 1e6)
 estimates = st.builds(
-    Estimate,
-    **dict.fromkeys(
-        (
-            "step_s",
-            "compute_s",
-            "exposed_comm_s",
-            "bubble_s",
-            "optimizer_s",
-            "samples_per_s",
-            "mfu",
+    lambda **parts: Estimate(
+        step_s=sum(
+            parts[f"{name}_s"] for name in ("compute", "exposed_comm", "bubble", "optimizer")
         ),
-        number,
+        **parts,
     ),
+    compute_s=st.floats(1e-6, 1e6),
+    exposed_comm_s=shares,
+    bubble_s=shares,
+    optimizer_s=shares,
+    samples_per_s=number,
+    mfu=number,
     comm_s=st.dictionaries(text, number, max_size=3),
+    comm_bytes=st.dictionaries(text, count, max_size=3),
+    comm_counts=st.dictionaries(text, count, max_size=3),
+    exposed_by_axis_s=st.dictionaries(text, number, max_size=3),
+    head_s=shares,
     tokens_per_s=st.none() | number,
     peak_memory_bytes=count,
-    memory_limit_bytes=count,
+    memory_limit_bytes=st.integers(1, 2**62),
     stages=st.just(()),
+)
+timings = st.builds(
+    StageTiming,
+    times=st.builds(StageTimes, **dict.fromkeys(StageTimes.__slots__, shares)),
+    forward_messages_s=number,
+    backward_messages_s=number,
+    tail_s=shares,
+    optimizer_s=shares,
+    kept_bytes=count,
 )
 outermost = st.sampled_from(["pp", "dp"])
 meshes = st.builds(
@@ -135,6 +151,16 @@ def blocks_in_regions(draw, blocks: tuple[str, ...]) -> tuple[RegionPlan, ...]:
 
 
 @st.composite
+def estimates_of(draw, pipeline_ranks: int, stages: int) -> Estimate:
+    """An estimate, with the seconds of its stages or, as files of older versions, without."""
+    return replace(
+        draw(estimates),
+        stages=tuple(draw(ranks) for _ in range(pipeline_ranks)),
+        timings=draw(st.just(()) | st.tuples(*[timings] * stages)),
+    )
+
+
+@st.composite
 def plans(draw) -> Plan:
     mesh, microbatch = draw(meshes), draw(degree)
     blocks = draw(st.lists(text.filter(lambda name: name != "outside"), unique=True, max_size=7))
@@ -164,7 +190,7 @@ def plans(draw) -> Plan:
         num_microbatches=num_microbatches,
         schedule=schedule,
         regions=draw(blocks_in_regions(blocks)),
-        estimate=replace(draw(estimates), stages=tuple(draw(ranks) for _ in range(mesh.pp))),
+        estimate=draw(estimates_of(mesh.pp, max(1, len(stages)))),
         search=SearchRecord(gap=0.0, lower_bound_s=draw(number), candidates=3, space=draw(text)),
         alternatives=draw(st.lists(alternatives, max_size=2).map(tuple)),
         profile_digest=draw(text),
@@ -204,6 +230,8 @@ PLAN = Plan(
     alternatives=(), profile_digest="beef",
 )  # fmt: skip
 TEXT = plan_io.to_json(PLAN)
+SECONDS = dict.fromkeys(StageTimes.__slots__, 0.1)
+TIMING = dict.fromkeys(StageTiming.__slots__, 0.0) | {"times": SECONDS, "kept_bytes": 1}
 
 
 def changed(path: str, value) -> str:
@@ -269,6 +297,17 @@ def test_text_is_readable():
         ("job.pins.recompute", True, "job.pins.recompute"),
         ("job.model", None, "job.model: "),
         ("estimate", [], "estimate: "),
+        ("estimate.step_s", 0.4, "estimate.step_s: 0.4 s is not the 0.5 s of its parts"),
+        ("estimate.step_s", 0.0, "estimate.step_s: 0.0 s is not"),
+        ("estimate.bubble_s", -0.1, "estimate.bubble_s: -0.1 s is less than none"),
+        ("estimate.memory_limit_bytes", 0, "estimate.memory_limit_bytes: 0 is none"),
+        ("estimate.timings", [TIMING] * 2, "estimate.timings: 2 for 1 stages"),
+        ("estimate.timings", [TIMING | {"kept_bytes": 0.5}], "timings.0.kept_bytes: .*integer"),
+        (
+            "estimate.timings",
+            [TIMING | {"times": SECONDS | {"forward_s": -1.0}}],
+            "estimate.timings: stage 0 takes",
+        ),
     ],
 )
 def test_wrong_fields_are_named(path, value, complaint):

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
 from autoplan.plan import Plan
@@ -20,9 +21,11 @@ from autoplan.report.html import page
 from autoplan.report.html.markup import element
 from autoplan.report.summary import summary
 from autoplan.report.text import print_report
+from autoplan.report.trace import trace
 from tests.unit.sample_pipeline import PIPELINE
 from tests.unit.sample_plan import PLAN
 from tests.unit.sample_timed import TIMED
+from tests.unit.test_plan_io import plans
 
 _VOID = {"meta", "br", "rect", "line", "stop", "path"}
 _MOST_BYTES = 300_000
@@ -144,15 +147,25 @@ def test_a_plan_that_does_not_fit_is_drawn_over_its_limit() -> None:
 def test_a_long_pipeline_stays_small() -> None:
     timing = TIMED.estimate.timings[0]
     estimate = replace(
-        TIMED.estimate, timings=(timing,) * 64, stages=TIMED.estimate.stages[:1] * 64
+        TIMED.estimate, timings=(timing,) * 40, stages=TIMED.estimate.stages[:1] * 40
     )
     stage = TIMED.stages[0]
-    stages = tuple(replace(stage, rank=number, blocks=()) for number in range(64))
-    mesh = replace(TIMED.mesh, pp=64)
-    plan = replace(TIMED, mesh=mesh, num_microbatches=512, estimate=estimate, stages=stages)
+    stages = tuple(replace(stage, rank=number, blocks=()) for number in range(40))
+    mesh = replace(TIMED.mesh, pp=40)
+    plan = replace(TIMED, mesh=mesh, num_microbatches=200, estimate=estimate, stages=stages)
     text = page(plan)
     assert len(text.encode()) < _MOST_BYTES
-    assert "16 of 64 ranks are drawn" in text
+    assert "16 of 40 ranks are drawn" in text
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(plans())
+def test_every_plan_file_has_a_page_a_text_and_a_json(plan: Plan) -> None:
+    Page(plan)
+    print_report(plan, Console(file=io.StringIO(), width=100))
+    json.dumps(summary(plan), allow_nan=False)
+    if plan.estimate.timings:
+        json.dumps(trace(plan), allow_nan=False)
 
 
 def numbers_in(value: Any) -> Iterator[float]:
