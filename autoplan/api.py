@@ -142,6 +142,7 @@ def compile(
     loss_fn: Callable[..., Any] | None = None,
     batch_dims: Mapping[str, int | None] | None = None,
     seed: int | None = None,
+    torch_compile: bool | str = False,
 ) -> ParallelModule:
     """This rank's part of ``model`` in parallel training; call it on every rank of ``torchrun``.
 
@@ -162,6 +163,8 @@ def compile(
             ``autoplan.plan``.
         seed: of all dropouts, whose masks are the same under every plan; that of rank 0 counts, by
             default ``torch.initial_seed()``.
+        torch_compile: whether the program's blocks run under ``torch.compile``, or its backend;
+            plans are made for eager kernels all the same.
 
     Raises:
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
@@ -184,7 +187,10 @@ def compile(
     if decided is None:
         decided = launch.agree(lambda: _searched_here(graph, job))
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
-    return parallelize(case.model, graph, decided, seed=seed, evaluation=evaluation)
+    compiler = "inductor" if torch_compile is True else torch_compile or None
+    return parallelize(
+        case.model, graph, decided, seed=seed, evaluation=evaluation, compiler=compiler
+    )
 
 
 def explain(

@@ -23,6 +23,8 @@ def local(tensor: Tensor) -> Tensor:
     if not isinstance(tensor, DTensor):
         return tensor
     piece = tensor.to_local()
+    if torch.compiler.is_compiling():
+        return _Own.apply(piece)
     if piece.requires_grad:
         piece.register_hook(_own)
     return piece
@@ -35,6 +37,18 @@ def _own(grad: Tensor) -> Tensor:
     views of one; sums over microbatches would then mix.
     """
     return grad.clone()
+
+
+class _Own(torch.autograd.Function):
+    """As the hook, for compilers, which break at hooks."""
+
+    @staticmethod
+    def forward(ctx: Any, piece: Tensor) -> Tensor:
+        return piece.view_as(piece)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _own(grad)
 
 
 def vocab_parallel_embedding(

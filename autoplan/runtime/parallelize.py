@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autoplan.capabilities import RUNNABLE_PRECISIONS
+from autoplan.capabilities import RUNNABLE_PRECISIONS, RUNNABLE_SCHEDULES
 from autoplan.codegen import Emitted, emit_program
 from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
@@ -48,6 +48,7 @@ def parallelize(
     device: torch.device | None = None,
     seed: int | None = None,
     evaluation: OpGraph | None = None,
+    compiler: str | None = None,
 ) -> ParallelModule:
     """This rank's part of ``model`` in the training that ``plan`` decided.
 
@@ -60,6 +61,7 @@ def parallelize(
         seed: of all dropouts; that of rank 0 counts, by default ``torch.initial_seed()``.
         evaluation: of the model in eval mode; without it, one that has dropout or the like cannot
             be switched to evaluation.
+        compiler: backend of ``torch.compile`` for the program; None runs it eagerly.
 
     Raises:
         PlanError: when plan, graph, model and process group do not fit each other, or the ranks
@@ -71,6 +73,11 @@ def parallelize(
     reason = obstacle(graph, plan)
     if reason is not None:
         raise PlanError(reason)
+    if compiler is not None and RUNNABLE_SCHEDULES[plan.schedule].splits_backward:
+        raise PlanError(
+            f"schedule {plan.schedule} splits the backward, which is one piece in a compiled "
+            "block: use 1f1b or interleaved_1f1b, or leave torch_compile out"
+        )
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)
@@ -89,6 +96,7 @@ def parallelize(
         zero=plan.zero,
         mesh=mesh,
         compute_dtype=compute_dtype,
+        compiler=compiler,
     )
     parameters = parameters_of(stages, layouts)
     random = RandomState(agreed_seed(seed, mesh))

@@ -54,7 +54,13 @@ def recomputing(forward: Forward) -> Forward:
         with saved_tensors_hooks(again.pack, again.unpack):
             return forward(module, again, *args)
 
+    run.is_recomputing = True  # pyright: ignore[reportAttributeAccessIssue]
     return run
+
+
+def runs_again(forward: Forward) -> bool:
+    """Whether a forward is one that ``recomputing`` made."""
+    return getattr(forward, "is_recomputing", False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from autoplan.capabilities import zero_stage
 from autoplan.codegen import Emitted, EmittedStage, build_module
 from autoplan.errors import PlanError
 from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.compiled import compile_program
 from autoplan.runtime.data_parallel import DataParallel, shards_states, units
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.layout import ParameterLayout, dp_shard_dim
@@ -66,10 +67,14 @@ def build_stages(
     zero: int,
     mesh: RankMesh,
     compute_dtype: torch.dtype | None,
+    compiler: str | None,
 ) -> list[LocalStage]:
     """This rank's stages with their weights.
 
     Every rank takes part in handing out the weights of every stage, in the same order.
+
+    Args:
+        compiler: backend of ``torch.compile`` for their programs; None runs them eagerly.
 
     Raises:
         PlanError: on every rank, when a rank of the pipeline has no parameters to optimize.
@@ -89,6 +94,8 @@ def build_stages(
                     source.parameter(name)
             continue
         program = build_module(emitted, stage, source.placeholder, buffers.__getitem__, axes)
+        if compiler is not None:
+            compile_program(program, stage, compiler)
         data_parallel = DataParallel(
             program,
             source,
