@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoplan.search.pipeline.costs import rank_memory
 from autoplan.search.pipeline.quick_bounds import QuickBounds
+from autoplan.search.pipeline.quick_room import QuickRoom
 from autoplan.search.pipeline.solve import ConfigSearch
 from autoplan.search.pipeline.whole import value_of_whole
 from tests.unit import joint_configs
@@ -23,6 +25,11 @@ def check_quick_bounds(problem: JointProblem, best_s: float) -> None:
     quick = QuickBounds(family=problem.family)  # pyright: ignore[reportArgumentType]
     assert quick.busy(problem.config) <= best_s * (1 + _SLACK)
     assert quick.of(problem.config, problem.rates) <= best_s * (1 + _SLACK)
+
+
+def check_quick_room(problem: JointProblem) -> None:
+    room = QuickRoom(family=problem.family)  # pyright: ignore[reportArgumentType]
+    assert room.fits(problem.rates, rank_memory(problem.pricing, problem.config))
 
 
 def check_rounds(search: ConfigSearch, best_s: float) -> None:
@@ -66,6 +73,7 @@ def check(problem: JointProblem) -> None:
     if truth.value is None:
         assert search.best is None
     else:
+        check_quick_room(problem)
         assert search.bound_s < math.inf
 
 

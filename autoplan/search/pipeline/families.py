@@ -8,6 +8,7 @@ from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Family, family
 from autoplan.search.pipeline.objectives import Row, objectives
 from autoplan.search.pipeline.quick_bounds import QuickBounds
+from autoplan.search.pipeline.quick_room import QuickRoom
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.sketch import Ladder, ladder_of
 from autoplan.search.pricing import Pricing
@@ -42,6 +43,7 @@ class Families:
         self._stack = stack
         self._families: dict[_Key, Family] = {}
         self._quick: dict[_Key, QuickBounds] = {}
+        self._room: dict[_Key, QuickRoom] = {}
         self._ladders: dict[_Key, Ladder] = {}
         self._rates: dict[PipelineShape, RankRates] = {}
         self._is_block = tuple(bool(item.kind) for item in stack.items)
@@ -61,6 +63,13 @@ class Families:
         if key not in self._quick:
             self._quick[key] = QuickBounds(family=self.of(offer))
         return self._quick[key]
+
+    def room(self, offer: Offer) -> QuickRoom:
+        """What no configuration of an offer's family can do without."""
+        key = _key(offer)
+        if key not in self._room:
+            self._room[key] = QuickRoom(family=self.of(offer))
+        return self._room[key]
 
     def ladder(self, offer: Offer) -> Ladder:
         """Columns of an offer's regions, from the fastest to the leanest."""

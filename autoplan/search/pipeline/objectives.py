@@ -198,6 +198,14 @@ class Row:
         return np.array([of[0] for of in lengths]), np.array([of[-1] for of in lengths])
 
     @cached_property
+    def fewest_blocks(self) -> Ints:
+        """How many blocks each rank has at least."""
+        ranks = range(self.shape.ranks)
+        if self.shape.stages_per_rank == 1:
+            return np.zeros(len(ranks), dtype=int)
+        return np.array([sum(place >= 0 for _, place in self.places(rank)) for rank in ranks])
+
+    @cached_property
     def _dealt(self) -> tuple[int, ...]:
         sizes = dealt(self.is_block, self.shape.stages)
         if sizes is None:

@@ -1,8 +1,9 @@
 """Lower bounds of offers, from those that cost nothing to those of a search; all are remembered.
 
 First comes that of the operators as if each were alone, then that of compute with messages over
-``tp``, then a quick one of the schedule, and then what the offer's own search says. What bounds all
-ways of recomputing bounds each of them; where memory is not looked at, it is as good.
+``tp``, then a quick one of the schedule, then whether blocks can fit, and then what the offer's own
+search says. What bounds all ways of recomputing bounds each of them; where memory is not looked at,
+it is as good.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class OfferBounds:
         self._families = families
         self._known: dict[Offer, float] = {}
         self._levels: dict[Offer, _Level] = {}
+        self._weighed: set[Offer] = set()
         self._operators: dict[tuple[int, int], float] = {}
         metas = [node.outputs[0] for node in pricing.graph.of_kind("parameter")]
         self._trained = sum(meta.numel for meta in metas if meta.requires_grad)
@@ -46,11 +48,14 @@ class OfferBounds:
 
     def is_quick(self, offer: Offer) -> bool:
         """Whether only a search can raise the bound."""
-        return self._levels.get(self._widest(offer)) is _Level.QUICK
+        return offer in self._weighed
 
     def advance(self, offer: Offer) -> None:
         """Takes the next bound that needs no search."""
         widest = self._widest(offer)
+        if self._levels[widest] is _Level.QUICK:
+            self._weigh(offer)
+            return
         bound_s, quick = self.of(widest), self._families.quick(widest)
         if self._levels[widest] is _Level.ALONE:
             raised_s = quick.busy(offer.config)
@@ -58,6 +63,13 @@ class OfferBounds:
             raised_s = quick.of(offer.config, self._families.rates(offer.config))
         self._levels[widest] = _Level(self._levels[widest] + 1)
         self._known[widest] = max(bound_s, raised_s)
+
+    def _weigh(self, offer: Offer) -> None:
+        """Whether memory can hold all blocks as the offer recomputes."""
+        self._weighed.add(offer)
+        memory = rank_memory(self._pricing, offer.config)
+        if not self._families.room(offer).fits(self._families.rates(offer.config), memory):
+            self._known[offer] = math.inf
 
     def raise_to(self, offer: Offer, bound_s: float) -> None:
         """Takes what a search has found."""

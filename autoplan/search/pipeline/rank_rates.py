@@ -120,6 +120,10 @@ class RankRates:
         """Microbatches whose activations a rank holds, of its blocks or its parts of the root."""
         return float(self._held[of_blocks][rank])
 
+    def all_held(self, *, of_blocks: bool) -> Floats:
+        """``held`` of all ranks."""
+        return self._held[of_blocks]
+
     @cached_property
     def _held(self) -> tuple[Floats, Floats]:
         """Of parts of the root, and of blocks."""
