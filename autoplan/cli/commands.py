@@ -16,9 +16,11 @@ from autoplan.cli import plan_options
 from autoplan.cli.compare import compare
 from autoplan.cli.doctor import doctor
 from autoplan.cli.explain import explain
+from autoplan.cli.export import export
 from autoplan.cli.options import key_values, shapes
 from autoplan.cli.profile import profile
 from autoplan.cli.report import Html, Json, Trace, check_directory, report, show
+from autoplan.cli.size import size
 from autoplan.cli.validate import validate
 from autoplan.cli.verify import verify
 from autoplan.job import DEFAULT_MEMORY_MARGIN
@@ -93,8 +95,10 @@ def plan(
 
 app.command()(report)
 app.command()(compare)
+app.command()(size)
 app.command()(doctor)
 app.command()(explain)
+app.command()(export)
 app.command()(profile)
 app.command()(verify)
 app.command()(validate)

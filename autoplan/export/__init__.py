@@ -1,0 +1,1 @@
+"""Plans as configurations of other training frameworks, with what those cannot express."""
