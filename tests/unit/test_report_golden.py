@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,30 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from autoplan.plan import Plan
+from autoplan.report import assumptions
 from autoplan.report.html import page
 from autoplan.report.summary import summary
 from autoplan.report.summary_types import ADAPTER, schema
 from autoplan.report.text import PIPE_WIDTH, print_report
+from hardware_profiles.load import load
+from hardware_profiles.spec import ClusterSpec, Provenance
 from tests.unit.sample_pipeline import PIPELINE
 from tests.unit.sample_plan import PLAN
 from tests.unit.sample_timed import TIMED
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
+
+
+@pytest.fixture(autouse=True)
+def known_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile whose values do not come and go."""
+    monkeypatch.setattr(assumptions, "load", load_known)
+
+
+def load_known(name: str) -> ClusterSpec:
+    sources: dict[str, Provenance] = {"peak": "datasheet", "memory": "datasheet", "link": "fitted"}
+    return replace(load(name), provenance=sources)
 
 
 def text() -> str:

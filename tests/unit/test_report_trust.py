@@ -18,6 +18,7 @@ RUNS = Path(__file__).parents[2] / "benchmarks" / "data" / "training.csv"
 
 
 def test_errors_are_those_of_the_published_steps() -> None:
+    """To accept a change of the models: write what is found into the table."""
     errors = defaultdict(list)
     for found in predictions_of(read_rows(RUNS).rows):
         counts = found.row.scored and found.error is not None
