@@ -17,9 +17,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autoplan.capabilities import RUNNABLE_SCHEDULES
 from autoplan.codegen import EmittedStage
+from autoplan.errors import PlanError
 from autoplan.runtime.dropout import invariant_dropout
 from autoplan.runtime.recompute import runs_again
+
+
+def check_compiles(backend: str, schedule: str) -> None:
+    """Refuses what cannot run compiled.
+
+    Raises:
+        PlanError: an unknown backend of ``torch.compile``, or a schedule that splits the backward.
+    """
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        raise PlanError(f"torch_compile={backend!r} is no backend: use one of {', '.join(known)}")
+    if RUNNABLE_SCHEDULES[schedule].splits_backward:
+        raise PlanError(
+            f"schedule {schedule} splits the backward, which is one piece in a compiled block: "
+            "use 1f1b or interleaved_1f1b, or leave torch_compile out"
+        )
 
 
 def compile_program(program: nn.Module, stage: EmittedStage, backend: str) -> None:

@@ -9,13 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autoplan.capabilities import RUNNABLE_PRECISIONS, RUNNABLE_SCHEDULES
+from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.codegen import Emitted, emit_program
 from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.compiled import check_compiles
 from autoplan.runtime.engines import Engine, OneStage
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import lowest_dtype, mode_dependent
@@ -73,11 +74,8 @@ def parallelize(
     reason = obstacle(graph, plan)
     if reason is not None:
         raise PlanError(reason)
-    if compiler is not None and RUNNABLE_SCHEDULES[plan.schedule].splits_backward:
-        raise PlanError(
-            f"schedule {plan.schedule} splits the backward, which is one piece in a compiled "
-            "block: use 1f1b or interleaved_1f1b, or leave torch_compile out"
-        )
+    if compiler is not None:
+        check_compiles(compiler, plan.schedule)
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)

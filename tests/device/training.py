@@ -56,10 +56,8 @@ def losses(name: str, device: torch.device, *, recompute: bool, compiler: str | 
         greedy_plan(graph, case, precision="bf16"),
         device=device,
         seed=0,
+        compiler=compiler,
     )
-    if compiler is not None:
-        for program in pm.programs:
-            program.compile(backend=compiler)
     batches = [
         {key: value.to(device) for key, value in batch.items()}
         for batch in make_batches(name, torch.float32)[:STEPS]

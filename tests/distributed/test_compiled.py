@@ -11,6 +11,7 @@ from autoplan.errors import PlanError
 from autoplan.runtime.parallelize import parallelize
 from autoplan.runtime.recompute import recomputing, runs_again
 from autoplan.trace.graph import OpGraph
+from cost_models.schedules import ScheduleName
 from tests.distributed import test_dropout as dropping
 from tests.distributed.cases import Case, graph_of, greedy_plan, make_batches, make_model
 from tests.distributed.harness import run_ranks
@@ -91,10 +92,19 @@ def test_masks_are_those_of_eager(key: str) -> None:
         assert losses[2:] == pytest.approx(losses[:2], rel=1e-12)
 
 
-def test_a_backward_that_is_split_is_refused() -> None:
-    graph, plan = graph_and_plan(Cell(model="gpt", schedule="zero_bubble"))
-    with pytest.raises(PlanError, match="zero_bubble splits the backward"):
-        parallelize(make_model("gpt", FLOAT64), graph, plan, compiler="aot_eager")
+@pytest.mark.parametrize(
+    ("schedule", "backend", "message"),
+    [
+        ("zero_bubble", "aot_eager", "zero_bubble splits the backward"),
+        ("1f1b", "fast", "torch_compile='fast' is no backend: use one of .*inductor"),
+    ],
+)
+def test_what_cannot_run_compiled_is_refused(
+    schedule: ScheduleName, backend: str, message: str
+) -> None:
+    graph, plan = graph_and_plan(Cell(model="gpt", schedule=schedule))
+    with pytest.raises(PlanError, match=message):
+        parallelize(make_model("gpt", FLOAT64), graph, plan, compiler=backend)
 
 
 def test_forwards_with_operators_that_run_again_are_known() -> None:
