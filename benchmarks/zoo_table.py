@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autoplan.zoo.presets import PRESETS
-from benchmarks.zoo.lines import family_lines, is_right, model_lines
+from benchmarks.zoo.lines import family_lines, is_right, model_lines, plan_lines
 from benchmarks.zoo.records import PARTS, Part, Record, Records, Trained
 
 
@@ -82,7 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.print:
         _quiet()
         fill(records, in_order(given.models), given.parts)
-    print(*family_lines(records, given.models), "", *model_lines(records, given.models), sep="\n")
+    for title, lines in (
+        ("Families", family_lines),
+        ("Models", model_lines),
+        ("Plans", plan_lines),
+    ):
+        print(f"## {title}\n", *lines(records, given.models), "", sep="\n")
     return 0 if all(map(is_right, records)) else 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from autoplan.zoo.presets import PRESETS
 from benchmarks.zoo.records import Planned, Record, Records, Traced, Trained
@@ -11,8 +11,10 @@ _PLANS = ("plan 8", "plan 64")
 _NOTHING, _FAILED = "-", "**failed**"
 _HEAD = [
     "model", "operators", "with a rule", "opaque", "trace CPU s", "parity",
-    "8 GPUs: CPU s", "wall s", "step ms", "GiB", "gap", "plan",
-    "64 GPUs: CPU s", "wall s", "step ms", "GiB", "gap", "plan",
+    "plan, 8 GPUs: CPU s", "wall s", "plan, 64 GPUs: CPU s", "wall s",
+]  # fmt: skip
+_PLAN_HEAD = [
+    "model", "8 GPUs", "step ms", "GiB", "gap", "64 GPUs", "step ms", "GiB", "gap",
 ]  # fmt: skip
 _FAMILY_HEAD = [
     "family", "models", "operators", "with a rule", "opaque", "trace CPU s", "plan CPU s", "parity",
@@ -27,9 +29,23 @@ def is_right(record: Record) -> bool:
 
 
 def model_lines(records: Records, models: Sequence[str]) -> list[str]:
-    """A row for each model, and below them what failed, what does not fit and what is refused."""
+    """A row for each model, and below them what failed, and what is refused."""
     rows = [_model_row(records, model) for model in models]
     return [*_table(_HEAD, rows), "", *_notes(records, models)]
+
+
+def plan_lines(records: Records, models: Sequence[str]) -> list[str]:
+    """The plan of each model, and below them what does not fit."""
+    rows = [
+        [model, *(cell for part in _PLANS for cell in _plan_cells(records.get(model, part)))]
+        for model in models
+    ]
+    refused = [
+        f"- {record.model}, {record.part.removeprefix('plan ')} GPUs: {planned.refused}"
+        for record in _found(records, models, _PLANS)
+        if (planned := Planned(**record.found)).refused
+    ]
+    return [*_table(_PLAN_HEAD, rows), "", *refused]
 
 
 def family_lines(records: Records, models: Sequence[str]) -> list[str]:
@@ -45,7 +61,7 @@ def _model_row(records: Records, model: str) -> list[str]:
     traced, parity = records.get(model, "trace"), records.get(model, "parity")
     cells = [model, *_traced_cells(traced), _parity_cell(parity)]
     for part in _PLANS:
-        cells += _plan_cells(records.get(model, part))
+        cells += _seconds_cells(records.get(model, part))
     return cells
 
 
@@ -65,20 +81,21 @@ def _parity_cell(record: Record | None) -> str:
     return f"**{text}**" if found.wrong else text
 
 
+def _seconds_cells(record: Record | None) -> list[str]:
+    if record is None or record.failed:
+        return [_NOTHING if record is None else _FAILED] * 2
+    found = Planned(**record.found)
+    return [f"{found.cpu_s:.1f}", f"{found.wall_s:.0f}"]
+
+
 def _plan_cells(record: Record | None) -> list[str]:
     if record is None or record.failed:
-        return [_NOTHING if record is None else _FAILED] * 6
+        return [_NOTHING if record is None else _FAILED] * 4
     found = Planned(**record.found)
-    seconds = [f"{found.cpu_s:.1f}", f"{found.wall_s:.0f}"]
     if found.refused:
-        return [*seconds, *[_NOTHING] * 3, "does not fit"]
-    return [
-        *seconds,
-        f"{found.step_s * 1e3:.4g}",
-        f"{found.peak_bytes / 2**30:.1f}",
-        f"{found.gap:.1%}",
-        found.shape,
-    ]
+        return ["does not fit", *[_NOTHING] * 3]
+    step_ms, gib = f"{found.step_s * 1e3:.4g}", f"{found.peak_bytes / 2**30:.1f}"
+    return [found.shape, step_ms, gib, f"{found.gap:.1%}"]
 
 
 def _family_row(records: Records, family: str, models: Sequence[str]) -> list[str]:
@@ -119,25 +136,19 @@ def _span(values: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _notes(records: Records, models: Sequence[str]) -> list[str]:
-    lines = []
+def _notes(records: Records, models: Sequence[str]) -> Iterator[str]:
     for record in records:
         if record.model not in models:
             continue
         if record.failed:
-            lines.append(f"- {record.model}, {record.part}: {record.failed}")
+            yield f"- {record.model}, {record.part}: {record.failed}"
         elif record.part == "parity":
             found = Trained(**record.found)
             if found.like == record.model:
-                refused = found.refused.items()
-                lines += [f"- twin of {record.model}, {way}: {why}" for way, why in refused]
-                lines += [
-                    f"- twin of {record.model}, {way}: differs by {share:.1e}"
-                    for way, share in found.wrong.items()
-                ]
-        elif record.part in _PLANS and (refused := Planned(**record.found).refused):
-            lines.append(f"- {record.model}, {record.part.removeprefix('plan ')} GPUs: {refused}")
-    return lines
+                for way, why in found.refused.items():
+                    yield f"- twin of {record.model}, {way}: {why}"
+                for way, share in found.wrong.items():
+                    yield f"- twin of {record.model}, {way}: differs by {share:.1e}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
