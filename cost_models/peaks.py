@@ -42,3 +42,10 @@ def peak_flops_per_s(dtype: str, device: DeviceSpec) -> float:
 def streaming_bytes_per_s(device: DeviceSpec) -> float:
     """Rate at which large kernels move device memory."""
     return device.memory_bytes_per_s * device.memory_efficiency
+
+
+def optimizer_bytes_per_s(device: DeviceSpec) -> float:
+    """Rate at which an optimizer's step moves what it reads and writes."""
+    if device.optimizer_efficiency is None:
+        return streaming_bytes_per_s(device)
+    return device.memory_bytes_per_s * device.optimizer_efficiency

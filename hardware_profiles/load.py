@@ -212,6 +212,7 @@ def _device(facts: DeviceFacts) -> DeviceSpec:
         memory_bytes=facts.memory_bytes.value,
         memory_bytes_per_s=facts.memory_bytes_per_s.value,
         memory_efficiency=facts.memory_efficiency.value,
+        optimizer_efficiency=_optional(facts.optimizer_efficiency),
         launch_s=facts.launch_s.value,
         workspace_bytes=facts.workspace_bytes.value,
         host_link_bytes_per_s=_optional(facts.host_link_bytes_per_s),

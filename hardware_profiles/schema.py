@@ -56,6 +56,7 @@ class DeviceFacts(_Strict):
     memory_bytes: Fact[Bytes]
     memory_bytes_per_s: Fact[Positive]
     memory_efficiency: Fact[Fraction]
+    optimizer_efficiency: Fact[Fraction] | None = None
     launch_s: Fact[NotNegative]
     workspace_bytes: Fact[Bytes]
     host_link_bytes_per_s: Fact[Positive] | None = None

@@ -51,6 +51,7 @@ def _device(device: DeviceSpec, share: float) -> DeviceSpec:
         attention_forward_efficiency=_scaled(device.attention_forward_efficiency, share),
         attention_backward_efficiency=_scaled(device.attention_backward_efficiency, share),
         memory_efficiency=share * device.memory_efficiency,
+        optimizer_efficiency=_scaled(device.optimizer_efficiency, share),
         launch_s=device.launch_s / share,
         sm_load_bytes_per_s=_scaled(load, share),
     )

@@ -27,6 +27,7 @@ class DeviceSpec:
         attention_forward_efficiency, attention_backward_efficiency: achieved fraction of the peak
             by the fused attention kernels at head dimension 128, long sequences and no mask; None:
             as ``matmul_efficiency``.
+        optimizer_efficiency: ``memory_efficiency`` of an optimizer's step; None: the same.
         attention_generation: of FlashAttention, whose kernels those rates are.
         float8_matmul_efficiency: ``matmul_efficiency`` of 8-bit products; None: the same.
         sm_count: multiprocessors; None: times do not depend on how a product is cut into tiles.
@@ -44,6 +45,7 @@ class DeviceSpec:
     host_link_bytes_per_s: float | None = None
     attention_forward_efficiency: float | None = None
     attention_backward_efficiency: float | None = None
+    optimizer_efficiency: float | None = None
     attention_generation: int = 2
     float8_matmul_efficiency: float | None = None
     sm_count: int | None = None

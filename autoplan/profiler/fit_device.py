@@ -1,14 +1,15 @@
 """Finds a device's constants from the seconds of its operators, by ``cost_models.compute``.
 
 Products of the main dtype, streaming operators and starts are fitted together, since each product
-also streams and starts; other dtypes and attention then have constants of their own. A device with
-a data sheet keeps its peaks: what is fitted are the fractions that it achieves. A CPU has none:
-there the fitted constants are rates, the best rate that was seen stands for the peak, and the
-fraction is the one over the other.
+also streams and starts; other dtypes, attention and the optimizer then have constants of their own.
+A device with a data sheet keeps its peaks: what is fitted are the fractions that it achieves. A CPU
+has none: there the fitted constants are rates, the best rate that was seen stands for the peak, and
+the fraction is the one over the other.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -25,19 +26,22 @@ from autoplan.profiler.fitting import (
 from autoplan.profiler.probes import Compute, HostCopy, Measured, Measurements, Sharing, Workspace
 from cost_models.compute import kernel_s
 from cost_models.gemm import gemm_bytes
+from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.work import Gemm, Streaming
 from hardware_profiles.changed import with_device_values
 from hardware_profiles.spec import DeviceSpec
 
-FEWEST_PRODUCTS, FEWEST_STREAMING, FEWEST_OTHERS = 6, 5, 3
+FEWEST_PRODUCTS, FEWEST_STREAMING, FEWEST_OTHERS, FEWEST_STEPS = 6, 5, 3, 2
 _MAIN = {True: "bfloat16", False: "float32"}
 
 
 def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     """The constants that the measurements tell; all others are the base's."""
     rows = [row for row in found.measured if isinstance(row.probe, Compute)]
-    attention = [row for row in rows if _of(row).operator == "attention"]
-    others = [row for row in rows if row not in attention]
+    attention, steps = (
+        [row for row in rows if _of(row).operator == name] for name in ("attention", "adamw")
+    )
+    others = [row for row in rows if row not in attention and row not in steps]
     main = _MAIN[is_gpu]
     products = [row for row in others if _is_product(row) and _of(row).dtype == main]
     streaming = [row for row in others if not _is_product(row)]
@@ -50,13 +54,15 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     if is_gpu:
         rates = _with_data_sheet(products + streaming, base)
     else:
-        rates = _without(products, streaming, base)
+        rates = _without(products, streaming, steps, base)
     if rates.refused:
         return joined(rates, _stated(found))
     device = with_device_values(base, _of_device(rates.values))
     dtypes = dict.fromkeys(_of(row).dtype for row in others if _is_product(row))
     peaks = [] if is_gpu else [_peak(others, d, device) for d in dtypes if d != main]
-    return joined(rates, *peaks, _attention(attention, device), _stated(found))
+    return joined(
+        rates, *peaks, _attention(attention, device), _step(steps, device), _stated(found)
+    )
 
 
 def _with_data_sheet(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
@@ -69,11 +75,16 @@ def _with_data_sheet(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
     return _checked(rows, with_device_values(base, values), values)
 
 
-def _without(products: Sequence[Measured], streaming: Sequence[Measured], base: DeviceSpec) -> Fit:
+def _without(
+    products: Sequence[Measured],
+    streaming: Sequence[Measured],
+    steps: Sequence[Measured],
+    base: DeviceSpec,
+) -> Fit:
     """Rates of float32 products and of memory, and the start."""
     rows = [*products, *streaming]
     best = max(_flops(row) / row.value for row in products)
-    best_memory = max(_bytes(row) / row.value for row in rows)
+    best_memory = max(_bytes(row) / row.value for row in (*rows, *steps))
     whole = replace(base, matmul_efficiency=1.0, memory_efficiency=1.0)
     start = {
         "peak_flops.float32": best,
@@ -146,6 +157,22 @@ def _attention_pass(rows: Sequence[Measured], device: DeviceSpec, backward: bool
         sources={f"device.{name}": source},
         errors=(errors,),
     )
+
+
+def _step(rows: Sequence[Measured], device: DeviceSpec) -> Fit:
+    """What an optimizer's step reaches of the memory's peak, as the planner prices it."""
+    what = "optimizer's step"
+    if reason := missing(what, rows, FEWEST_STEPS):
+        return replace(NOTHING, refused=(reason,))
+    rates = [_bytes(row) / row.value for row in rows]
+    efficiency = min(1.0, statistics.geometric_mean(rates) / device.memory_bytes_per_s)
+    rate = optimizer_bytes_per_s(replace(device, optimizer_efficiency=efficiency))
+    errors = errors_of(what, rows, lambda row: _bytes(row) / rate)
+    if reason := unlike(errors):
+        return replace(NOTHING, errors=(errors,), refused=(reason,))
+    name = "device.optimizer_efficiency"
+    source = f"AdamW on {len(rows)} sizes, {errors.median:.1%} off in the median"
+    return Fit(values={name: efficiency}, sources={name: source}, errors=(errors,))
 
 
 def _stated(found: Measurements) -> Fit:

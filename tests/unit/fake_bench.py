@@ -9,6 +9,7 @@ from autoplan.profiler.bench import Overlapped, Run
 from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
 from cost_models.collectives import collective_s
 from cost_models.compute import kernel_s
+from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.work import Gemm
 from hardware_profiles.sharing import in_use
 from hardware_profiles.spec import ClusterSpec
@@ -60,6 +61,8 @@ class FakeBench:
             raise RuntimeError(f'"{probe.operator}" not implemented\nand more lines')
         busy = _in_use(self.truth, in_use)
         seconds = sum(kernel_s(work, busy.device) for work in probe.works or (ALONE,))
+        if probe.operator == "adamw":
+            seconds = 84 * probe.shape[0] / optimizer_bytes_per_s(busy.device)
         return self._working(seconds * self.cores.get(in_use, 1.0))
 
     def exchange(self, probe: Exchange) -> Run | None:

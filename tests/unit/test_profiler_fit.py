@@ -37,8 +37,9 @@ def cpu_truth() -> ClusterSpec:
     peaks = {"float32": 120e9, "float64": 55e9, "bfloat16": 700e9, "float16": 140e9}
     device = replace(
         base.device, peak_flops=peaks, matmul_efficiency=1.0, memory_bytes_per_s=14e9,
-        memory_efficiency=1.0, launch_s=7e-6, attention_forward_efficiency=0.4,
-        attention_backward_efficiency=0.25, workspace_bytes=300 * 2**20,
+        memory_efficiency=0.7, optimizer_efficiency=1.0, launch_s=7e-6,
+        attention_forward_efficiency=0.4, attention_backward_efficiency=0.25,
+        workspace_bytes=300 * 2**20,
     )  # fmt: skip
     link = LinkSpec(
         name="loopback", bytes_per_s=3e9, efficiency=0.4, p2p_efficiency=0.9, latency_s=30e-6,
@@ -77,7 +78,9 @@ def test_a_cpu_gets_its_constants_back(cpu):
         achieved = found.device.peak_flops[dtype] * found.device.matmul_efficiency
         assert achieved == pytest.approx(rate, rel=NEAR), dtype
     streamed = found.device.memory_bytes_per_s * found.device.memory_efficiency
-    assert streamed == pytest.approx(14e9, rel=NEAR)
+    assert streamed == pytest.approx(9.8e9, rel=NEAR)
+    stepped = found.device.memory_bytes_per_s * (found.device.optimizer_efficiency or 0)
+    assert stepped == pytest.approx(14e9, rel=NEAR)
     assert found.device.launch_s == pytest.approx(7e-6, rel=NEAR)
     assert found.device.workspace_bytes == 300 * 2**20
     assert found.device.memory_bytes == 4 * 2**30

@@ -12,7 +12,7 @@ from autoplan.search.pricing import Pricing
 from cost_models.collectives import collective_s
 from cost_models.memory import weight_bytes
 from cost_models.optimizers import optimizer
-from cost_models.peaks import streaming_bytes_per_s
+from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.zero import ZERO_STAGES, ZeroStage, zero_stage
 from hardware_profiles.spec import ClusterSpec
 
@@ -33,7 +33,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             stage=stage,
             microbatches=config.num_microbatches,
             messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
-            optimizer_s=traffic / streaming_bytes_per_s(cluster.device),
+            optimizer_s=traffic / optimizer_bytes_per_s(cluster.device),
             overlap_efficiency=cluster.overlap_efficiency,
         ),
         memory=rank_memory(pricing, config),
