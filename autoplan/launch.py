@@ -19,7 +19,7 @@ from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.profiler.cache import kept
 from autoplan.profiler.machine import differences, this_machine
-from hardware_profiles.load import load, names
+from hardware_profiles.load import ProfileFault, load, names
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -82,10 +82,15 @@ def shipped_cluster() -> str:
 def autocast_on(job: Job) -> str | None:
     """The kind of device whose ``torch.autocast`` a job's model has: ``cpu``, or none on GPUs.
 
-    What autocast does on a GPU can be seen there alone, and plans are made anywhere.
+    What autocast does on a GPU can be seen there alone, and plans are made anywhere. A cluster that
+    this machine has no profile of may be one of GPUs.
     """
-    runs_on_gpus = dist.is_initialized() and dist.get_backend() == "nccl"
-    return None if runs_on_gpus or load(job.cluster).backend != "gloo" else "cpu"
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        return None
+    try:
+        return "cpu" if load(job.cluster).backend == "gloo" else None
+    except ProfileFault:
+        return None
 
 
 def matches(profile: str, profile_bytes: int, device: str, device_bytes: int) -> bool:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import autoplan
 from autoplan.errors import UnsupportedModelError
+from autoplan.job import Job, ModelSource
+from autoplan.launch import autocast_on
 from autoplan.trace.capture import capture
 
 _LIBRARY = torch.library.Library("autoplan_test", "FRAGMENT")
@@ -136,3 +138,12 @@ def test_nothing_flows_back_into_no_grad_inside(enabled: bool) -> None:
     pm = autoplan.compile(model, inputs, global_batch=4, precision="fp32")
     found = gradients(pm, lambda: pm(**inputs))
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_autocast_is_written_out_for_clusters_of_cpus_alone() -> None:
+    def job(cluster: str) -> Job:
+        source = ModelSource(kind="object", name="Cast")
+        return Job(model=source, cluster=cluster, nodes=1, gpus_per_node=1, global_batch=4)
+
+    on = {name: autocast_on(job(name)) for name in ("cpu-gloo", "dgx-h100", "nowhere.toml")}
+    assert on == {"cpu-gloo": "cpu", "dgx-h100": None, "nowhere.toml": None}
