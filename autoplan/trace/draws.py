@@ -27,9 +27,14 @@ def refuse_untagged_draws(nodes: Sequence[OpNode], batch: int, refuse: Refuse) -
         nodes: of a graph, written at ``batch``.
         refuse: told of each call.
     """
-    metas = {node.name: node.outputs for node in nodes}
-    for node in nodes:
-        if node.kind != "call" or node.target.partition(".")[0] in _TAGGED or _says_so(node):
+    custom = [
+        node
+        for node in nodes
+        if node.kind == "call" and node.target.partition(".")[0] not in _TAGGED
+    ]
+    metas = {node.name: node.outputs for node in nodes if custom}
+    for node in custom:
+        if _says_so(node):
             continue
         operands = [metas[ref.node][ref.index] for ref in node.operands]
         if draws_at_random(node, operands, batch):
