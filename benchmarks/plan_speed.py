@@ -159,7 +159,7 @@ def run(number: int, planned_only: bool) -> Run:
 
 def print_table(numbers: Sequence[int], repeats: int, planned_only: bool) -> None:
     """One line for each case."""
-    print(f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+    print(f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
           f"{date.today().isoformat()}")  # fmt: skip
     print(f"{'':12} {'':12} {'':>6} {'wall':>6} {'CPU':>6} {'memory':>6} | CPU s by phase")
     print(f"{'model':12} {'cluster':12} {'GPUs':>6} {'s':>6} {'s':>6} {'GiB':>6} | "
@@ -174,7 +174,8 @@ def print_table(numbers: Sequence[int], repeats: int, planned_only: bool) -> Non
               flush=True)  # fmt: skip
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

@@ -2,9 +2,9 @@
 
 For every model: its operators and those with a rule, seconds of tracing, what planning it on one
 and on eight DGX H100 takes and gives, and under how many plans its tiny twin trains as on one
-device. Rows are kept in a file as they are made, and ``--resume`` goes on with it; ``--print``
-prints the table of what it has. Models that are the first of their family come first. Ends with 1
-where anything failed or differs.
+device. Rows are kept in a file as they are made, and ``--resume`` goes on with it; with ``--print``
+nothing is found anew. Tables are printed, or written to ``--write``. Models that are the first of
+their family come first. Ends with 1 where anything failed or differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autoplan.zoo.presets import PRESETS
-from benchmarks.zoo.lines import family_lines, is_right, model_lines, plan_lines
+from benchmarks.zoo.lines import is_right
+from benchmarks.zoo.page import page
 from benchmarks.zoo.records import PARTS, Part, Record, Records, Trained
 
 
@@ -77,17 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--resume", type=Path, help="file of rows, gone on with or begun")
     parser.add_argument("--print", action="store_true", help="find nothing, print what there is")
+    parser.add_argument("--write", type=Path, help="file of the tables, in place of the screen")
     given = parser.parse_args(arguments)
     records = Records(given.resume)
     if not given.print:
         _quiet()
         fill(records, in_order(given.models), given.parts)
-    for title, lines in (
-        ("Families", family_lines),
-        ("Models", model_lines),
-        ("Plans", plan_lines),
-    ):
-        print(f"## {title}\n", *lines(records, given.models), "", sep="\n")
+    written = page(records, given.models)
+    if given.write is None:
+        print(written)
+    else:
+        given.write.write_text(written, encoding="utf-8")
     return 0 if all(map(is_right, records)) else 1
 
 

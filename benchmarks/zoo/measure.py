@@ -7,6 +7,7 @@ this process, which has imported what they need.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -99,9 +100,10 @@ def planned(model: str, gpus: int) -> dict[str, Any]:
     started_s, before_s = time.perf_counter(), _children_cpu_s()
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S)
     wall_s, cpu_s = time.perf_counter() - started_s, _children_cpu_s() - before_s
+    load = os.getloadavg()[0]
     said = (ended.stderr.strip() or f"ended with {ended.returncode}").splitlines()[-1]
     if ended.returncode == DOES_NOT_FIT:
-        return asdict(Planned(cpu_s=cpu_s, wall_s=wall_s, refused=said))
+        return asdict(Planned(cpu_s=cpu_s, wall_s=wall_s, load=load, refused=said))
     if ended.returncode:
         raise RuntimeError(said)
     plan = json.loads(ended.stdout)
@@ -109,6 +111,7 @@ def planned(model: str, gpus: int) -> dict[str, Any]:
         Planned(
             cpu_s=cpu_s,
             wall_s=wall_s,
+            load=load,
             step_s=plan["estimate"]["step_s"],
             peak_bytes=plan["estimate"]["peak_memory_bytes"],
             gap=plan["search"]["gap"],

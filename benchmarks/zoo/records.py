@@ -55,6 +55,7 @@ class Planned:
 
     Attributes:
         cpu_s, wall_s: of the process, from its start to its end.
+        load: processes that ran or waited to, in the last minute of it, on average; 0 if unknown.
         refused: why nothing fits; what follows is then 0.
         step_s, peak_bytes, gap: of the plan.
         shape: its mesh and ZeRO stage in a few words.
@@ -62,6 +63,7 @@ class Planned:
 
     cpu_s: float
     wall_s: float
+    load: float = 0.0
     refused: str = ""
     step_s: float = 0.0
     peak_bytes: int = 0

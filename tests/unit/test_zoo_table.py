@@ -5,6 +5,7 @@ import pytest
 from autoplan.zoo.presets import PRESETS
 from benchmarks import zoo_table
 from benchmarks.zoo.lines import family_lines, is_right, model_lines, plan_lines
+from benchmarks.zoo.page import page
 from benchmarks.zoo.records import PARTS, Record, Records
 from tests.families import twin_key
 
@@ -112,6 +113,14 @@ def test_a_family_has_its_least_and_most_and_each_twin_once():
         records.add(trained(model, like="gpt2"))
     row = cells(family_lines(records, ["gpt2", "gpt2-xl"])[2])
     assert row == ["gpt2", "2", "120 to 480", "all", "0", "1.2", "-", "2 of 2"]
+
+
+def test_a_page_says_how_busy_the_machine_was():
+    records = Records(None)
+    assert "While planning" not in page(records, ["gpt2"])
+    for model, load in (("gpt2", 3.0), ("gpt2-xl", 5.0)):
+        records.add(Record(model=model, part="plan 8", found={**PLANNED, "load": load}))
+    assert "While planning, 4 processes at the median ran" in page(records, ["gpt2"])
 
 
 @pytest.mark.parametrize(
