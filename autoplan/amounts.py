@@ -1,4 +1,4 @@
-"""Amounts as users write them: ``70GiB``, ``0.9`` or ``90%`` of a device, ``5%``."""
+"""Amounts as users write them: ``70GiB``, ``0.9`` or ``90%`` of a device, ``5%``, ``1T`` tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from autoplan.errors import PlanError
 
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|[a-zA-Z]*)")
 
 
@@ -50,6 +51,23 @@ def margin(value: str | float) -> float:
     if unit not in ("", "%") or not 0 <= fraction < 1:
         raise PlanError(f"memory margin {value}: give a fraction from 0 to below 1, such as 5%")
     return fraction
+
+
+def count(what: str, value: str | float) -> float:
+    """A large number: ``1T``, ``300B``, ``1.5e12``.
+
+    Raises:
+        PlanError: not a number above zero.
+    """
+    text = str(value).strip().upper()
+    unit = text[-1:] if text[-1:] in _COUNTS else ""
+    try:
+        number = float(text.removesuffix(unit) if unit else text) * _COUNTS[unit]
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise PlanError(f"{what} {value}: give a number above 0 such as 300B, 1T or 1.5e12")
+    return number
 
 
 def _read(what: str, value: str | float, expected: str) -> tuple[float, str]:

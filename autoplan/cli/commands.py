@@ -21,6 +21,7 @@ from autoplan.cli.options import key_values, shapes
 from autoplan.cli.profile import profile
 from autoplan.cli.report import Html, Json, Trace, check_directory, report, show
 from autoplan.cli.size import size
+from autoplan.cli.sweep import sweep
 from autoplan.cli.validate import validate
 from autoplan.cli.verify import verify
 from autoplan.job import DEFAULT_MEMORY_MARGIN
@@ -96,6 +97,7 @@ def plan(
 app.command()(report)
 app.command()(compare)
 app.command()(size)
+app.command()(sweep)
 app.command()(doctor)
 app.command()(explain)
 app.command()(export)

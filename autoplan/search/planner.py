@@ -10,7 +10,7 @@ from autoplan.search.deadline import Deadline
 from autoplan.search.degrees import admissible_tp
 from autoplan.search.pins import check_pins
 from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
-from autoplan.search.pipeline.families import Families
+from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
 from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.plans import plan_of
@@ -19,7 +19,7 @@ from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
 from autoplan.search.proof import Progress, counted, record_of, tell_comparing
 from autoplan.trace.graph import OpGraph
-from autoplan.trace.stack import stack_of
+from autoplan.trace.stack import Stack, stack_of
 from hardware_profiles.spec import ClusterSpec
 
 BUBBLE = " without recomputing where the backward of any stage can be split"
@@ -65,19 +65,16 @@ def plan_priced(
     *,
     with_alternatives: bool = True,
     deadline: Deadline | None = None,
+    families: Families | None = None,
 ) -> Plan:
     """``plan_job`` with a cost model that may be shared with other jobs.
 
-    Without alternatives, the plan is the same and is found sooner.
+    Without alternatives, the plan is the same and is found sooner; so it is with the ``families``
+    of another job on the same model and as many devices of a node of the same cluster.
     """
     job = pricing.job
-    check_pins(job)
-    stack = stack_of(pricing.graph)
-    degrees = admissible_tp(pricing.graph, job, pricing.strategies_of, pricing.overrides)
-    offered = offers(pricing, stack, degrees)
-    if not offered:
-        raise no_configuration(pricing, stack, degrees)
-    families = Families(pricing, stack)
+    stack, degrees, offered = _offered(pricing)
+    families = families or Families(pricing, stack)
     search = JointSearch(pricing, families, deadline)
     outcome = search.best_of(offered, progress=counted(progress, "configurations solved"))
     if outcome.best is None and outcome.is_cut and deadline:
@@ -99,6 +96,53 @@ def plan_priced(
     if not with_alternatives:
         return plan
     return replace(plan, alternatives=tuple(rivals.alternatives(best, standard)))
+
+
+def plan_quickly(
+    pricing: Pricing, families: Families, deadline: Deadline | None = None
+) -> Plan | None:
+    """A good plan for the price of one configuration's search, or None where none fits.
+
+    The configuration is the one that is sketched to be the fastest; the gap is to what no plan of
+    all configurations is faster than.
+
+    Args:
+        pricing: of the job.
+        families: as for ``plan_priced``.
+
+    Raises:
+        PlanError: as ``plan_job``.
+    """
+    _, _, offered = _offered(pricing)
+    search = JointSearch(pricing, families, deadline)
+    found = search.good_of(offered)
+    if found is None and deadline and deadline.is_over:
+        raise deadline.no_plan()
+    if found is None:
+        return None
+    record = record_of(
+        pricing.job,
+        step_s=found.step_s,
+        bound_s=min(search.bounds.of(offer) for offer in offered),
+        candidates=len(offered),
+        space=f"{_space(pricing.job)}; of these, one configuration was searched",
+    )
+    return plan_of(pricing, found, record)
+
+
+def _offered(pricing: Pricing) -> tuple[Stack, tuple[int, ...], tuple[Offer, ...]]:
+    """The model as a row of items, the degrees of tp, and all configurations that there are.
+
+    Raises:
+        PlanError: there is none.
+    """
+    check_pins(pricing.job)
+    stack = stack_of(pricing.graph)
+    degrees = admissible_tp(pricing.graph, pricing.job, pricing.strategies_of, pricing.overrides)
+    offered = offers(pricing, stack, degrees)
+    if not offered:
+        raise no_configuration(pricing, stack, degrees)
+    return stack, degrees, offered
 
 
 def _space(job: Job) -> str:

@@ -32,13 +32,14 @@ class Pricing:
         self._spaces: dict[int, Space] = {}
         self._microbatches: dict[tuple[int, int], MicrobatchCosts] = {}
 
-    def for_job(self, job: Job) -> Pricing:
-        """The cost model of another job on the same devices; shares what does not depend on it."""
-        other = Pricing(self.graph, job, self.cluster)
+    def for_job(self, job: Job, cluster: ClusterSpec | None = None) -> Pricing:
+        """The cost model of another job, on the same cluster unless another one is given; shares
+        what depends on neither."""
+        other = Pricing(self.graph, job, cluster or self.cluster)
         other._rules, other._strategies = self._rules, self._strategies
         if job.placements == self.job.placements:
             other._spaces = self._spaces
-            if job.gpus_per_node == self.job.gpus_per_node:
+            if cluster is None and job.gpus_per_node == self.job.gpus_per_node:
                 other._microbatches = self._microbatches
         return other
 

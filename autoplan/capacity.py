@@ -1,0 +1,289 @@
+"""How many devices a training needs, and how its speed follows its sizes: every answer is plans.
+
+A model is loaded and traced once (once for each sequence length), then planned many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autoplan import amounts, request, subject
+from autoplan.errors import PlanError
+from autoplan.job import Job, ModelSource, Pins
+
+if TYPE_CHECKING:
+    from autoplan.plan import Plan
+    from autoplan.sizing.series import Series
+    from autoplan.sizing.sizes import Sizing
+    from autoplan.sizing.sweeps import Limit, Sweep
+    from autoplan.trace.graph import OpGraph
+
+Progress = Callable[[float, str], None]
+
+DEFAULT_BATCH_TOKENS = 2**22
+"""Tokens of a step where no batch is given."""
+
+_TRACING, _SEARCHING = 0.05, 0.1
+_MOST_SAMPLES = 2**14
+_MOST_TOKENS = 2**22
+_SAME_LENGTH = 1 / 16
+
+
+def size(
+    model: str,
+    *,
+    tokens: str | float,
+    days: float,
+    clusters: Sequence[str] | None = None,
+    max_nodes: int | None = None,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    precision: str = "bf16",
+    optimizer: str = "adamw",
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> Sizing:
+    """The smallest and cheapest cluster that trains ``model`` on so many tokens in so many days.
+
+    Args:
+        model: as for ``autoplan.plan``, by name.
+        tokens: a number, or text such as ``1T``.
+        days: of training without a break.
+        clusters: names of profiles or paths of ``.toml`` files; by default all that come with the
+            package and have GPUs.
+        max_nodes: of a cluster; by default what its profile says.
+        global_batch: samples per step; by default the largest power of two with at most
+            ``DEFAULT_BATCH_TOKENS`` tokens.
+        seq_len: tokens per sample; by default the model's own.
+        precision, optimizer: as for ``autoplan.plan``.
+        time_limit_s: after which the searches on one cluster end with what they have.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        PlanError, ProfileError: a question that has no answer, or a model that cannot be loaded.
+        UnsupportedModelError: the model cannot be traced or sharded.
+    """
+    from autoplan.sizing.clusters import Site, size_all
+    from autoplan.sizing.goal import Goal
+
+    goal = Goal(tokens=amounts.count("tokens", tokens), days=_days(days))
+    if max_nodes is not None and max_nodes < 1:
+        raise PlanError(f"max nodes {max_nodes}: give at least one")
+    profiles = {name: request.load_cluster(name) for name in clusters or _shipped()}
+    tell = progress or (lambda fraction, what: None)
+    source = subject.describe(model, seq_len, None)
+    tell(0.0, f"loading {model}")
+    case = subject.load(source)
+    if case.seq_len is None:
+        raise PlanError(
+            f"{model} has no sequence of tokens to count; plan it with several --nodes instead"
+        )
+    source = replace(source, seq_len=case.seq_len)
+    batch = global_batch or 1 << (max(1, DEFAULT_BATCH_TOKENS // case.seq_len).bit_length() - 1)
+    sites = [
+        Site(
+            job=_job(source, name, batch, precision, optimizer),
+            cluster=profile,
+            most_nodes=min(max_nodes or profile.max_nodes, profile.max_nodes),
+        )
+        for name, profile in profiles.items()
+    ]
+    tell(_TRACING, f"tracing {model}")
+    graph = _traced(case, sites[0].job)
+    return size_all(graph, sites, goal, progress=_rest(tell), time_limit_s=time_limit_s)
+
+
+def sweep(
+    model: str,
+    *,
+    cluster: str,
+    nodes: Sequence[int] = (1,),
+    global_batch: Sequence[int],
+    seq_len: Sequence[int] | None = None,
+    grow_batch: bool = False,
+    limits: bool = False,
+    precision: str = "bf16",
+    optimizer: str = "adamw",
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Plans along the one size of which several values are given.
+
+    Args:
+        model: as for ``autoplan.plan``, by name.
+        cluster: name of a profile, or path of a ``.toml`` file.
+        nodes, global_batch, seq_len: values; one of them may have several.
+        grow_batch: the batch, given for the first number of nodes, grows with them.
+        limits: look also for the largest microbatch and the longest samples that fit the last job.
+        precision, optimizer: as for ``autoplan.plan``.
+        time_limit_s: of the search of each plan.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        PlanError, ProfileError: a question that has no answer, or a model that cannot be loaded.
+        UnsupportedModelError: the model cannot be traced or sharded.
+    """
+    from autoplan.sizing.sweeps import Sweep, point_of
+
+    tell = progress or (lambda fraction, what: None)
+    lengths: Sequence[int | None] = seq_len or (None,)
+    over = _swept({"nodes": nodes, "global_batch": global_batch, "seq_len": lengths})
+    points, made, job = [], None, None
+    total = len(nodes) * len(global_batch) * len(lengths)
+    for length in lengths:
+        made = _Made(model, cluster, length, precision, optimizer, global_batch[0], tell)
+        for count, batch in ((count, batch) for count in nodes for batch in global_batch):
+            grown = batch * count // nodes[0] if grow_batch else batch
+            job = made.job(count, grown)
+            told = f"planning on {count} nodes, batch {grown}"
+            tell(_SEARCHING + (1 - _SEARCHING) * len(points) / total, told)
+            points.append(point_of(made.series, job, time_limit_s))
+    found = Sweep(over=over, points=tuple(points))  # pyright: ignore[reportArgumentType]
+    if limits and made and job:
+        tell(1.0, "looking for the largest that fits")
+        return replace(
+            found,
+            largest_microbatch=_largest_microbatch(made.series, job),
+            longest_sequence=_longest_sequence(made, job),
+        )
+    return found
+
+
+class _Made:
+    """A model of one length, traced, and jobs on it."""
+
+    def __init__(
+        self,
+        model: str,
+        cluster: str,
+        seq_len: int | None,
+        precision: str,
+        optimizer: str,
+        global_batch: int,
+        tell: Progress,
+    ) -> None:
+        from autoplan.sizing.series import Series
+
+        self.profile = request.load_cluster(cluster)
+        self._options = cluster, precision, optimizer, tell
+        source = subject.describe(model, seq_len, None)
+        tell(0.0, f"loading {model}")
+        case = subject.load(source)
+        self.source = replace(source, seq_len=case.seq_len)
+        first = self.job(1, global_batch)
+        tell(_TRACING, f"tracing {model}")
+        self.series: Series = Series(_traced(case, first), first, self.profile)
+
+    def job(self, nodes: int, global_batch: int) -> Job:
+        cluster, precision, optimizer, _ = self._options
+        return _job(self.source, cluster, global_batch, precision, optimizer, nodes)
+
+    def of_length(self, seq_len: int) -> _Made:
+        """The same model with samples of another length."""
+        cluster, precision, optimizer, _ = self._options
+        return _Made(
+            self.source.name, cluster, seq_len, precision, optimizer, 1, lambda done, what: None
+        )
+
+
+def _swept(values: dict[str, Sequence[int | None]]) -> str:
+    """The size of which there are several values; nodes where there is none.
+
+    Raises:
+        PlanError: there are two.
+    """
+    several = [name for name, given in values.items() if len(given) > 1]
+    if len(several) > 1:
+        raise PlanError(
+            f"{' and '.join(several)} have several values each; sweep over one at a time"
+        )
+    return several[0] if several else "nodes"
+
+
+def _largest_microbatch(series: Series, job: Job) -> Limit | None:
+    """The most samples at once, whatever mesh, ZeRO stage and recomputing it takes."""
+    from autoplan.sizing.sweeps import largest
+
+    return largest(lambda size: _fitting(series, job, size), 1, _MOST_SAMPLES)
+
+
+def _longest_sequence(made: _Made, job: Job) -> Limit | None:
+    """The longest samples that fit one at a time, of those that the model takes."""
+    from autoplan.sizing.sweeps import largest
+
+    if made.source.seq_len is None:
+        return None
+
+    def fits(length: int) -> Plan | None:
+        try:
+            other = made.of_length(length)
+        except PlanError:  # Longer than the model takes.
+            return None
+        return _fitting(other.series, replace(job, model=other.source), 1)
+
+    return largest(fits, made.source.seq_len, _MOST_TOKENS, share=_SAME_LENGTH)
+
+
+def _fitting(series: Series, job: Job, microbatch: int) -> Plan | None:
+    """A plan with so many samples in a microbatch, if any fits; the batch is as large as needed."""
+    size = microbatch * job.world_size
+    pinned = replace(job, pins=Pins(microbatch=microbatch), global_batch=size)
+    try:
+        return series.quick(pinned)
+    except PlanError:
+        return None
+
+
+def _shipped() -> list[str]:
+    """Profiles of clusters of GPUs that come with the package."""
+    from hardware_profiles.load import load, names
+
+    return [name for name in names() if load(name).backend == "nccl"]
+
+
+def _days(days: float) -> float:
+    if not 0 < days < float("inf"):
+        raise PlanError(f"{days:g} days: give a number above 0")
+    return days
+
+
+def _job(
+    source: ModelSource,
+    cluster: str,
+    global_batch: int,
+    precision: str,
+    optimizer: str,
+    nodes: int = 1,
+) -> Job:
+    return request.make_job(
+        source,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=None,
+        global_batch=global_batch,
+        precision=precision,
+        optimizer=optimizer,
+        pins=Pins(),
+    )
+
+
+def _traced(case: subject.ModelUnderPlan, job: Job) -> OpGraph:
+    """The graph in the job's precision."""
+    from autoplan.trace.capture import capture
+    from autoplan.trace.precision import COMPUTE_DTYPES
+
+    return capture(
+        case.model,
+        case.example_inputs,
+        loss_fn=case.loss_fn,
+        dtype=COMPUTE_DTYPES[job.precision],
+        global_batch=job.global_batch,
+        batch_norm=job.batch_norm,
+    )
+
+
+def _rest(tell: Progress) -> Progress:
+    """Progress of what follows tracing."""
+    return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)

@@ -1,0 +1,224 @@
+"""Clusters that reach a goal, as a table and as plain values for ``--json``.
+
+A row is the plan on the fewest nodes of a cluster that are enough; plans on other numbers of nodes,
+and clusters that cannot, stand below it with the reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.report import units, words
+from autoplan.report.text import PIPE_WIDTH
+from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing
+
+_QUICK = "*"
+
+
+def print_sizing(found: Sizing, console: Console | None = None) -> None:
+    """Prints what reaches the goal, on stdout by default."""
+    if console is None:
+        console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    console.print(Text(_question(found), style="bold"))
+    for line in _answers(found):
+        console.print(Text(line, style="green"))
+    for title, body in _sections(found):
+        console.print()
+        console.print(Text(title, style="bold"))
+        console.print(Padding(body, (0, 0, 0, 2)))
+
+
+def summary(found: Sizing) -> dict[str, Any]:
+    """Goal, answers and plans as dicts, lists and numbers; the answers name clusters and nodes."""
+    answers = {
+        "smallest": found.smallest,
+        "least_gpu_hours": found.least_gpu_hours,
+        "cheapest": found.cheapest,
+    }
+    return {
+        "goal": asdict(found.goal),
+        **{
+            name: None if one is None else {"cluster": one.plan.job.cluster, "nodes": one.nodes}
+            for name, one in answers.items()
+        },
+        "clusters": [
+            {
+                "cluster": each.cluster,
+                "device": each.device,
+                "reason": each.reason,
+                "smallest": each.smallest and _record(found, each.smallest),
+                "others": [_record(found, other) for other in each.others],
+            }
+            for each in found.clusters
+        ],
+    }
+
+
+def file_name(sized: SizedPlan) -> str:
+    """Of the plan's file: ``dgx-h100-64-nodes.json``."""
+    cluster = sized.plan.job.cluster.rpartition("/")[2].removesuffix(".toml")
+    return f"{cluster}-{sized.nodes}-nodes.json"
+
+
+def _record(found: Sizing, sized: SizedPlan) -> dict[str, Any]:
+    plan = sized.plan
+    return {
+        "nodes": sized.nodes,
+        "devices": sized.devices,
+        "days": sized.days,
+        "least_days": sized.least_days,
+        "in_time": sized.days <= found.goal.days,
+        "gpu_hours": sized.gpu_hours,
+        "price_per_gpu_hour_usd": sized.price_per_gpu_hour_usd,
+        "usd": sized.usd,
+        "searched": "all" if sized.is_whole else "one configuration",
+        "gap": sized.gap,
+        "global_batch": plan.job.global_batch,
+        "seq_len": plan.job.model.seq_len,
+        "steps": found.goal.steps(plan),
+        "step_s": plan.estimate.step_s,
+        "tokens_per_s": plan.estimate.tokens_per_s,
+        "mfu": plan.estimate.mfu,
+        "peak_memory_bytes": plan.estimate.peak_memory_bytes,
+        "mesh": asdict(plan.mesh),
+        "zero": plan.zero,
+        "schedule": plan.schedule,
+    }
+
+
+def _question(found: Sizing) -> str:
+    goal = found.goal
+    asked = f"{_tokens(goal.tokens)} tokens in {goal.days:g} days"
+    some = next((p for each in found.clusters for p in (each.smallest, *each.others) if p), None)
+    if some is None:
+        return asked
+    job = some.plan.job
+    step_tokens = _tokens(job.global_batch * (job.model.seq_len or 1))
+    return (
+        f"{job.model.name}, {asked}: {goal.steps(some.plan):,} steps of {job.global_batch} samples "
+        f"of {job.model.seq_len} tokens ({step_tokens} a step), {job.precision}, {job.optimizer}"
+    )
+
+
+def _tokens(count: float) -> str:
+    """As people say them: ``1T``, ``300B``, ``4.19M``."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:,.0f}"
+
+
+def _answers(found: Sizing) -> Iterator[str]:
+    if found.smallest is None or found.least_gpu_hours is None:
+        yield "No cluster that was looked at reaches it."
+        return
+    yield f"Smallest: {_told(found.smallest)}."
+    yield f"Fewest GPU hours: {_told(found.least_gpu_hours)}."
+    cheapest = found.cheapest
+    if cheapest is None:
+        yield "Cheapest: none of these profiles states a price; give one in a profile of your own."
+    else:
+        yield (
+            f"Cheapest of those with a price: {_told(cheapest)}, {_money(cheapest)} at an assumed "
+            f"{cheapest.price_per_gpu_hour_usd:.2f} USD per GPU hour."
+        )
+
+
+def _told(sized: SizedPlan) -> str:
+    return (
+        f"{sized.plan.job.cluster}, {_nodes(sized.nodes)} with {sized.devices:,} devices, "
+        f"{sized.days:.1f} days, {units.count(sized.gpu_hours)} GPU hours"
+    )
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count > 1 else ''}"
+
+
+def _money(sized: SizedPlan) -> str:
+    return "-" if sized.usd is None else f"{units.count(sized.usd)} USD"
+
+
+def _sections(found: Sizing) -> Iterator[tuple[str, RenderableType]]:
+    reached = sorted(
+        (each for each in found.clusters if each.smallest),
+        key=lambda each: each.smallest.gpu_hours if each.smallest else 0.0,
+    )
+    if reached:
+        yield "Fewest nodes that are enough, fewest GPU hours first", _table(reached)
+    rest = [each for each in found.clusters if each.smallest is None]
+    others = [each for each in found.clusters if each.others]
+    if others:
+        yield "Other numbers of nodes that were planned", _others(others)
+    if rest:
+        yield (
+            "Clusters that do not reach it",
+            _pairs([(each.cluster, each.reason) for each in rest]),
+        )
+    yield "How to read it", Text(_notes(found), style="dim")
+
+
+def _table(reached: list[ClusterSizes]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("cluster", overflow="fold")
+    for name in ("nodes", "GPUs", "days", "GPU hours", "cost", "MFU", "gap"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("plan", overflow="fold")
+    for each in reached:
+        if each.smallest is not None:
+            table.add_row(Text(each.cluster), *_cells(each.smallest))
+    return table
+
+
+def _cells(sized: SizedPlan) -> tuple[str, ...]:
+    return (
+        str(sized.nodes),
+        f"{sized.devices:,}",
+        f"{sized.days:.1f}",
+        units.count(sized.gpu_hours),
+        _money(sized),
+        units.percent(sized.plan.estimate.mfu),
+        units.percent(sized.gap) + ("" if sized.is_whole else _QUICK),
+        words.decided(sized.plan),
+    )
+
+
+def _others(clusters: list[ClusterSizes]) -> Table:
+    return _pairs(
+        [
+            (each.cluster, ", ".join(f"{_nodes(other.nodes)} {other.days:.1f} days, "
+                                     f"{units.count(other.gpu_hours)} GPU hours"
+                                     for other in each.others))
+            for each in clusters
+        ]
+    )  # fmt: skip
+
+
+def _pairs(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    return table
+
+
+def _notes(found: Sizing) -> str:
+    lines = [
+        "Every row is a plan; days are of training without a break. Nodes are powers of two, three "
+        "times such, and all there are.",
+    ]
+    if any(not plan.is_whole for plan in found.in_time()):
+        lines.append(
+            f"{_QUICK} one configuration was searched, that which looked fastest: no other on "
+            "these nodes takes less by more than the gap. Of the answers all were searched."
+        )
+    return " ".join(lines)

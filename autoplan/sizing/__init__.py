@@ -1,0 +1,1 @@
+"""How many of which devices a training needs, and how its speed and memory follow its sizes."""

@@ -1,0 +1,98 @@
+"""What sizing has found: plans on clusters and numbers of nodes, with time, devices and money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoplan.plan import Plan
+from autoplan.sizing.goal import Goal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizedPlan:
+    """One plan for the goal.
+
+    Attributes:
+        days: of training without a break.
+        least_days: no plan that was searched, on these nodes, takes less.
+        price_per_gpu_hour_usd: assumed by the cluster's profile; None where it has no price.
+        is_whole: all configurations were searched; else one, which is then within ``gap`` of them.
+    """
+
+    plan: Plan
+    days: float
+    least_days: float
+    price_per_gpu_hour_usd: float | None
+    is_whole: bool
+
+    @property
+    def nodes(self) -> int:
+        return self.plan.job.nodes
+
+    @property
+    def devices(self) -> int:
+        return self.plan.job.world_size
+
+    @property
+    def gpu_hours(self) -> float:
+        return 24 * self.days * self.devices
+
+    @property
+    def usd(self) -> float | None:
+        price = self.price_per_gpu_hour_usd
+        return None if price is None else price * self.gpu_hours
+
+    @property
+    def gap(self) -> float:
+        return self.plan.search.gap
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSizes:
+    """One cluster.
+
+    Attributes:
+        smallest: the plan on the fewest nodes that is in time.
+        others: plans on other numbers of nodes, fewest first, in time or not.
+        reason: why none is in time; empty where one is.
+    """
+
+    cluster: str
+    device: str
+    smallest: SizedPlan | None
+    others: tuple[SizedPlan, ...]
+    reason: str = ""
+
+    def in_time(self, goal: Goal) -> list[SizedPlan]:
+        """All plans that reach the goal."""
+        found = [] if self.smallest is None else [self.smallest]
+        return found + [other for other in self.others if other.days <= goal.days]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizing:
+    """The answer: clusters in the order in which they were asked for."""
+
+    goal: Goal
+    clusters: tuple[ClusterSizes, ...]
+
+    def in_time(self) -> list[SizedPlan]:
+        """All plans that reach the goal, on the fewest devices first."""
+        found = [plan for each in self.clusters for plan in each.in_time(self.goal)]
+        return sorted(found, key=lambda plan: (plan.devices, plan.gpu_hours))
+
+    @property
+    def smallest(self) -> SizedPlan | None:
+        """That on the fewest devices."""
+        return next(iter(self.in_time()), None)
+
+    @property
+    def least_gpu_hours(self) -> SizedPlan | None:
+        """That with the fewest hours of devices."""
+        return min(self.in_time(), key=lambda plan: plan.gpu_hours, default=None)
+
+    @property
+    def cheapest(self) -> SizedPlan | None:
+        """That which costs least, among clusters with a price."""
+        priced = [plan for plan in self.in_time() if plan.usd is not None]
+        return min(priced, key=lambda plan: plan.usd or 0.0, default=None)

@@ -1,0 +1,127 @@
+"""Plans along one size of a job: its nodes, its batch, or the length of its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from autoplan.errors import InfeasibleError, PlanError
+from autoplan.job import Job
+from autoplan.plan import Plan
+from autoplan.search.deadline import Deadline
+from autoplan.sizing.series import Series
+
+Axis = Literal["nodes", "global_batch", "seq_len"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One job and its plan; ``reason`` says why there is none."""
+
+    job: Job
+    plan: Plan | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """The largest size that fits, with a plan that shows it.
+
+    Attributes:
+        bound: the smallest that was seen not to; None where the search ended before.
+    """
+
+    value: int
+    bound: int | None
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """Plans by one size; the limits are None where they were not asked for, or nothing fits."""
+
+    over: Axis
+    points: tuple[Point, ...]
+    largest_microbatch: Limit | None = None
+    longest_sequence: Limit | None = None
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The distinct batches, in the order of the points."""
+        return tuple(dict.fromkeys(point.job.global_batch for point in self.points))
+
+    def scaling(self, point: Point) -> float | None:
+        """Samples per second per device over those of the first plan: ``T_n / (n T_1)``."""
+        first = next((each.plan for each in self.points if each.plan), None)
+        if self.over != "nodes" or first is None or point.plan is None:
+            return None
+        each = [plan.estimate.samples_per_s / plan.job.world_size for plan in (point.plan, first)]
+        return each[0] / each[1]
+
+
+def point_of(series: Series, job: Job, time_limit_s: float | None) -> Point:
+    """The plan of a job, or why there is none."""
+    try:
+        plan = series.whole(job, Deadline(time_limit_s))
+    except (PlanError, InfeasibleError) as error:
+        return Point(job=job, plan=None, reason=str(error))
+    return Point(job=job, plan=plan)
+
+
+def largest(
+    fits: Callable[[int], Plan | None], start: int, most: int, *, share: float = 0.0
+) -> Limit | None:
+    """The largest size that fits, by doubling and halving; None if none does.
+
+    Args:
+        fits: a plan for a size, or None; where one fits, smaller ones do.
+        start: is tried first.
+        most: where to end.
+        share: sizes closer than this share of them are not told apart.
+    """
+    low, plan, high = 0, None, None
+    size = min(start, most)
+    while size >= 1 and (plan is None or high is None):
+        found = fits(size)
+        if found is None:
+            high = size
+            size //= 2
+        else:
+            low, plan = size, found
+            if size == most:
+                break
+            size = min(2 * size, most)
+    if plan is None:
+        return None
+    while high is not None and high - low > max(1, share * low):
+        middle = (low + high) // 2
+        found = fits(middle)
+        low, high, plan = (low, middle, plan) if found is None else (middle, high, found)
+    return Limit(value=low, bound=high, plan=plan)
+
+
+def values_of(option: str, text: str) -> tuple[int, ...]:
+    """``1,2,8`` as numbers; ``1..64`` as 1, 2, 4 and so on, doubled up to 64.
+
+    Raises:
+        PlanError: no such list of positive numbers.
+    """
+    try:
+        found = tuple(dict.fromkeys(each for part in text.split(",") for each in _part(part)))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise PlanError(
+            f"{option} {text}: give numbers as 1,2,8, or 1..64 for 1, 2, 4 and so on up to 64"
+        )
+    return tuple(sorted(found))
+
+
+def _part(text: str) -> Iterator[int]:
+    first, dots, last = text.partition("..")
+    value = int(first)
+    yield value
+    while dots and value > 0 and 2 * value <= int(last):
+        value *= 2
+        yield value
