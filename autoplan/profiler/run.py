@@ -31,7 +31,7 @@ from hardware_profiles.load import ProfileFault, load, load_facts
 from hardware_profiles.schema import ProfileFacts
 from hardware_profiles.spec import MachineSpec
 
-QUICK_LIMIT_S, FULL_LIMIT_S = 30.0, 480.0
+QUICK_LIMIT_S, FULL_LIMIT_S = 28.0, 480.0
 _SLICES_S = {True: 0.08, False: 0.8}
 _ROUNDS = {True: 7, False: 25}
 _STARTS_S = 60.0
