@@ -210,20 +210,24 @@ def _largest_microbatch(series: Series, job: Job) -> Limit | None:
 
 
 def _longest_sequence(made: _Made, job: Job) -> Limit | None:
-    """The longest samples that fit one at a time, of those that the model takes."""
+    """The longest samples that fit one at a time; no bound where the model takes no longer ones."""
     from autoplan.sizing.sweeps import largest
 
     if made.source.seq_len is None:
         return None
 
+    refused: set[int] = set()
+
     def fits(length: int) -> Plan | None:
         try:
             other = made.of_length(length)
-        except PlanError:  # Longer than the model takes.
+        except PlanError:
+            refused.add(length)
             return None
         return _fitting(other.series, replace(job, model=other.source), 1)
 
-    return largest(fits, made.source.seq_len, _MOST_TOKENS, share=_SAME_LENGTH)
+    found = largest(fits, made.source.seq_len, _MOST_TOKENS, share=_SAME_LENGTH)
+    return replace(found, bound=None) if found and found.bound in refused else found
 
 
 def _fitting(series: Series, job: Job, microbatch: int) -> Plan | None:

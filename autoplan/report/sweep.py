@@ -184,12 +184,12 @@ def _table(found: Sweep) -> Table:
 def _limits(found: Sweep) -> Iterator[tuple[str, str]]:
     for name, limit, unit in (
         ("microbatch", found.largest_microbatch, "samples"),
-        ("length", found.longest_sequence, "tokens, one sample at a time"),
+        ("length", found.longest_sequence, "tokens in a sample"),
     ):
         if limit is not None:
-            beyond = "" if limit.bound is None else f"; not {limit.bound}"
+            beyond = "more cannot be had" if limit.bound is None else f"{limit.bound} do not fit"
             plan = words.decided(limit.plan)
-            yield name, f"{limit.value} {unit}{beyond} ({plan}, {_memory(limit.plan)})"
+            yield name, f"{limit.value} {unit}; {beyond} ({plan}, {_memory(limit.plan)})"
 
 
 def _notes(found: Sweep) -> Iterator[str]:

@@ -29,7 +29,7 @@ class Limit:
     """The largest size that fits, with a plan that shows it.
 
     Attributes:
-        bound: the smallest that was seen not to; None where the search ended before.
+        bound: the smallest that was seen not to; None where none was tried that could be planned.
     """
 
     value: int
