@@ -192,8 +192,10 @@ class JointProblem:
     def costs_at(self, boundary: Any) -> WholeCosts:
         return whole_costs(self.pricing, cast(Family, self.family), self.config, boundary)
 
-    def search(self) -> ConfigSearch:
-        return ConfigSearch(cast(Family, self.family), self.config, self.costs_at, self.rates)
+    def search(self, starts: Sequence[float] = ()) -> ConfigSearch:
+        """Of this configuration, with prices of memory to begin with."""
+        family = cast(Family, self.family)
+        return ConfigSearch(family, self.config, self.costs_at, self.rates, lambda: starts)
 
 
 @cache

@@ -67,7 +67,8 @@ def check_plan(problem: JointProblem, search: ConfigSearch, best_s: float) -> No
 def check(problem: JointProblem) -> None:
     truth = best_of_all(problem)
     check_quick_bounds(problem, truth.step_s)
-    search = problem.search()
+    steps_a_byte = truth.step_s / problem.limit_bytes if truth.value else 0.0
+    search = problem.search([steps_a_byte, 0.1 * steps_a_byte])
     check_rounds(search, truth.step_s)
     check_plan(problem, search, truth.step_s)
     if truth.value is None:

@@ -17,9 +17,11 @@ from autoplan.search.deadline import Deadline
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.costs import whole_costs
 from autoplan.search.pipeline.families import Families, Offer
+from autoplan.search.pipeline.objectives import RankObjective
 from autoplan.search.pipeline.offer_bounds import OfferBounds
-from autoplan.search.pipeline.sketch import sketched_s
+from autoplan.search.pipeline.sketch import Ladder, first_prices, sketched_s
 from autoplan.search.pipeline.solve import TOLERANCE, ConfigSearch, Found
+from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.pricing import Pricing
 from autoplan.search.proof import Counted
 from autoplan.search.regions.menus import Recompute
@@ -174,14 +176,22 @@ class JointSearch:
 
     def _sketched_s(self, offer: Offer) -> float:
         if offer not in self._sketches:
-            family = self._families.of(offer)
-            self._sketches[offer] = sketched_s(
-                whole_costs(self._pricing, family, offer.config, family.any_boundary),
-                family.keys,
-                self._families.rates(offer.config).objectives,
-                self._families.ladder(offer),
-            )
+            self._sketches[offer] = sketched_s(*self._sketched(offer))
         return self._sketches[offer]
+
+    def _first_prices(self, offer: Offer) -> list[float]:
+        return first_prices(*self._sketched(offer))
+
+    def _sketched(
+        self, offer: Offer
+    ) -> tuple[WholeCosts, Sequence[str], Sequence[RankObjective], Ladder]:
+        family = self._families.of(offer)
+        return (
+            whole_costs(self._pricing, family, offer.config, family.any_boundary),
+            family.keys,
+            self._families.rates(offer.config).objectives,
+            self._families.ladder(offer),
+        )
 
     def best_known(self, offers: Iterable[Offer]) -> Offer | None:
         """The offer with the fastest plan found so far, if there is any."""
@@ -202,7 +212,8 @@ class JointSearch:
             family = self._families.of(offer)
             costs_at = partial(whole_costs, self._pricing, family, offer.config)
             rates = self._families.rates(offer.config)
-            self._searches[offer] = ConfigSearch(family, offer.config, costs_at, rates)
+            starts = partial(self._first_prices, offer)
+            self._searches[offer] = ConfigSearch(family, offer.config, costs_at, rates, starts)
         return self._searches[offer]
 
     def _advance(self, offer: Offer, below_s: float) -> bool:

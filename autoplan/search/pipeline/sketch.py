@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +29,7 @@ Ladder = tuple[Mapping[str, Column], ...]
 # Seconds that a byte kept is worth, as parts of what a block's step takes for a byte that it keeps.
 _STEPS = (0.003, 0.03, 0.1, 0.3, 1.0)
 _ELEMENT_BYTES = 8
+_PRICED_RANKS = 4
 
 
 def ladder_of(family: Family) -> Ladder:
@@ -82,6 +83,35 @@ def sketched_s(
     return float(head.max() + share.sum() + extra.max() + tail[0] + optimizer[0])
 
 
+def first_prices(
+    costs: WholeCosts, keys: Sequence[str], counted: Sequence[RankObjective], ladder: Ladder
+) -> list[float]:
+    """What a byte of memory is worth, roughly: seconds of the step at a few ranks, the most first;
+    none where it is not short.
+
+    That is what the last rung that does not fit would save beside the next. Arguments are those of
+    ``sketched_s``.
+    """
+    cuts = _cuts(costs, [sum(_seconds(ladder[0][key])) for key in keys])
+    found = set()
+    for rank in {part * len(counted) // _PRICED_RANKS for part in range(_PRICED_RANKS)}:
+        objective, items = counted[rank], slice(cuts[rank], cuts[rank + 1])
+        weights = (
+            np.array([objective.share.stages, objective.extra.stages]).mean(axis=1).sum(axis=0)
+        )
+        held = sum(objective.held) / len(objective.held)
+        price_s, above_bytes, above_s = 0.0, math.inf, 0.0
+        for nbytes, seconds in _rungs(costs, keys[items], cuts[rank], held, ladder):
+            rung_s = float(weights @ seconds[:3])
+            if above_bytes < math.inf and nbytes < above_bytes:
+                price_s = max(0.0, rung_s - above_s) / (above_bytes - nbytes)
+            if nbytes <= costs.memory.limit_bytes:
+                break
+            above_bytes, above_s = nbytes, rung_s
+        found.add(price_s)
+    return sorted(found - {0.0}, reverse=True)
+
+
 def _seconds(column: Column) -> tuple[float, float, float]:
     return column.forward_s, column.backward_input_s, column.backward_weight_s
 
@@ -104,17 +134,9 @@ def _filled(
     costs: WholeCosts, keys: Sequence[str], first: int, held: float, ladder: Ladder
 ) -> Floats | None:
     """Seconds of one rank: those of a microbatch, and of its head, its tail and the optimizer."""
-    counts = Counter(zip(keys, costs.is_block[first : first + len(keys)], strict=True))
     above: tuple[float, Floats] | None = None
     limit_bytes = costs.memory.limit_bytes
-    for rung in ladder:
-        load = _load(costs, counts, rung)
-        nbytes = costs.memory.breakdown([load], held * load.kept_bytes).total
-        each = costs.clock.seconds(load)
-        seconds = np.array(
-            (each.forward_s, each.backward_input_s, each.backward_weight_s, each.head_s,
-             each.tail_s, each.optimizer_s)
-        )  # fmt: skip
+    for nbytes, seconds in _rungs(costs, keys, first, held, ladder):
         if nbytes <= limit_bytes:
             if above is None:
                 return seconds
@@ -122,6 +144,21 @@ def _filled(
             return share * above[1] + (1 - share) * seconds
         above = nbytes, seconds
     return None
+
+
+def _rungs(
+    costs: WholeCosts, keys: Sequence[str], first: int, held: float, ladder: Ladder
+) -> Iterator[tuple[float, Floats]]:
+    """Bytes of one rank and its seconds, as of ``_filled``, on each rung."""
+    counts = Counter(zip(keys, costs.is_block[first : first + len(keys)], strict=True))
+    for rung in ladder:
+        load = _load(costs, counts, rung)
+        each = costs.clock.seconds(load)
+        seconds = np.array(
+            (each.forward_s, each.backward_input_s, each.backward_weight_s, each.head_s,
+             each.tail_s, each.optimizer_s)
+        )  # fmt: skip
+        yield costs.memory.breakdown([load], held * load.kept_bytes).total, seconds
 
 
 def _load(

@@ -70,6 +70,7 @@ class ConfigSearch:
         family: the regions of the model and their menus.
         costs_at: what plans cost whose items meet in given placements.
         rates: what counts on the ranks of the configuration's schedule.
+        starts: prices of memory that are worth a try before there is a plan, asked once.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ConfigSearch:
         config: Config,
         costs_at: CostsAt,
         rates: RankRates,
+        starts: Callable[[], Sequence[float]] = tuple,
     ) -> None:
         self._family = family
         self._config = config
@@ -91,6 +93,7 @@ class ConfigSearch:
         self._rounds = 0
         self._is_cut = False
         self._is_done = False
+        self._starts: Callable[[], Sequence[float]] | None = starts
         self._costs = costs_at(family.boundary(ALL_SECONDS))
         self._pricer = ItemPricer(costs=self._costs)
         self._bounds = self._bounds_of(rates)
@@ -127,12 +130,23 @@ class ConfigSearch:
             self._is_cut = True
         if self._cuts is not None and self._bound_s >= below_s:
             return
+        if self._cuts is not None and self._starts is not None:
+            self._begin(self._starts())
+            if self._bound_s >= below_s:
+                return
         self._is_cut = False
         self._is_done = self._cuts is None or not self._continues(self._cuts)
         if self._is_done:
             self._bounds.forget()
             self._fillers.clear()
             self._along = None
+
+    def _begin(self, prices: Sequence[float]) -> None:
+        """Raises the bound by prices that are likely, and makes cuts for them."""
+        self._starts = None
+        self._prices = self._new_prices(prices)
+        if self._prices:
+            self._cuts = self._cut(self._prices) or self._cuts
 
     def _continues(self, cuts: tuple[int, ...]) -> bool:
         """Plans for new cuts, and what to try next; whether there is anything."""
