@@ -16,6 +16,7 @@ from torch import Tensor
 from autoplan.runtime.dropout import dropped
 from autoplan.runtime.dropout_mask import keep_mask
 from autoplan.runtime.random import Draws
+from autoplan.trace.torch_private import CHECKPOINTED
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
     with (
         mock.patch.object(F, "dropout", drop),
         mock.patch.object(F, "scaled_dot_product_attention", drop.attention),
-        mock.patch.object(torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _kept),
+        mock.patch.object(torch.utils.checkpoint, CHECKPOINTED, _kept),
     ):
         yield
 

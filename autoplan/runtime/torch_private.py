@@ -41,7 +41,6 @@ _OVERRIDDEN = (
     "torch.distributed.pipelining.PipelineStage.get_fwd_recv_ops",
     "torch.distributed.pipelining.PipelineStage.get_fwd_send_ops",
     "torch.distributed.pipelining.PipelineStage.set_local_bwd_input",
-    "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
 )
 PRIVATE_NAMES = (*_USED, *_OVERRIDDEN)
 

@@ -26,6 +26,16 @@ from torch.fx.node import has_side_effect
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+CHECKPOINTED = next(
+    name
+    for name in (
+        "_checkpoint_without_reentrant_generator_impl",  # since 2.14
+        "_checkpoint_without_reentrant_generator",
+    )
+    if hasattr(torch.utils.checkpoint, name)
+)
+"""What brackets every call under ``torch.utils.checkpoint``, by its name in that module."""
+
 PRIVATE_NAMES = (
     "torch._C.DisableTorchFunction",
     "torch._library.autograd.make_autograd_impl",
@@ -46,11 +56,12 @@ PRIVATE_NAMES = (
     "torch.ops.higher_order.wrap_with_autocast",
     "torch.ops.higher_order.wrap_with_set_grad_enabled",
     "torch.utils._pytree.tree_flatten",
-    "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+    f"torch.utils.checkpoint.{CHECKPOINTED}",
 )
 
 __all__ = [
     "AUTOCAST_REGION",
+    "CHECKPOINTED",
     "GENERATED_AUTOGRAD",
     "GRAD_MODE_REGION",
     "BatchNorm",
@@ -120,7 +131,7 @@ def uncompiled_graphs() -> AbstractContextManager[None]:
 @contextmanager
 def checkpoints_counted() -> Iterator[list[None]]:
     """Gives a list that has an element for every ``torch.utils.checkpoint`` that runs just now."""
-    original = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    original = getattr(torch.utils.checkpoint, CHECKPOINTED)
     running: list[None] = []
 
     def counted(*args: Any, **kwargs: Any) -> Iterator[None]:
@@ -130,9 +141,7 @@ def checkpoints_counted() -> Iterator[list[None]]:
         finally:
             running.pop()
 
-    with mock.patch.object(
-        torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", counted
-    ):
+    with mock.patch.object(torch.utils.checkpoint, CHECKPOINTED, counted):
         yield running
 
 
