@@ -1,7 +1,9 @@
 # Every target starts from nothing but python3 (3.11 or later) and make.
 
 PYTHON ?= python3
-VENV := .venv
+# Another release of PyTorch, in a virtual environment of its own: make test TORCH=2.14.1
+TORCH ?=
+VENV := .venv$(TORCH:%=-torch-%)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed.stamp
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
@@ -12,6 +14,7 @@ help:
 	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
 	@echo "make validate  predictions against published training runs, also with sets left out"
 	@echo "make test      the tests (under 15 minutes on two cores)"
+	@echo "                with TORCH=2.14.1 on that release, installed beside"
 	@echo "make test-all  also the full parity matrices"
 	@echo "make device-check  training on this machine's GPU by plans of one rank (skips without one)"
 	@echo "make lint      ruff, pyright, import-linter"
@@ -21,7 +24,13 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("autoplan needs Python 3.11 or later, not " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+ifeq ($(TORCH),)
+	cp constraints.txt $(VENV)/constraints.txt
+else
+	grep -viE '^(torch|triton|nvidia-|cuda-)' constraints.txt > $(VENV)/constraints.txt
+	echo 'torch==$(TORCH)' >> $(VENV)/constraints.txt
+endif
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
 	@touch $@
 
 demo: $(INSTALLED)
@@ -54,4 +63,4 @@ format: $(INSTALLED)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-torch-* build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
