@@ -33,12 +33,13 @@ def in_order(models: Sequence[str]) -> list[str]:
 
 
 def fill(records: Records, models: Sequence[str], parts: Sequence[Part]) -> None:
-    """Finds what the records lack, and says so on stderr."""
+    """Finds what the records lack, and what failed, anew; says so on stderr."""
     from benchmarks.zoo.measure import found
 
     for model in models:
         for part in parts:
-            if (model, part) in records:
+            known = records.get(model, part)
+            if known is not None and not known.failed:
                 continue
             started_s = time.perf_counter()
             record = _of_same_twin(records, model) if part == "parity" else None

@@ -1,6 +1,6 @@
 """What was found of a model, one part at a time, kept as lines of JSON.
 
-A file of records can be gone on with: what it has is not found anew, and what failed is a record
+A file of records can be gone on with: what was found is not found anew. What failed is a record
 too.
 """
 
@@ -102,9 +102,6 @@ class Records:
         if path is not None and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 self._keep(Record(**json.loads(line)))
-
-    def __contains__(self, key: tuple[str, Part]) -> bool:
-        return key in self._found
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._found.values())

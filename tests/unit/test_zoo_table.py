@@ -6,7 +6,7 @@ from autoplan.zoo.presets import PRESETS
 from benchmarks import zoo_table
 from benchmarks.zoo.lines import family_lines, is_right, model_lines, plan_lines
 from benchmarks.zoo.page import page
-from benchmarks.zoo.records import PARTS, Record, Records
+from benchmarks.zoo.records import Record, Records
 from tests.families import twin_key
 
 TRACED = {"operators": 120, "known": 118, "opaque": 1, "cpu_s": 1.24, "wall_s": 3.0}
@@ -34,23 +34,22 @@ def test_records_are_read_again_and_the_last_of_a_part_counts(tmp_path):
     again = Records(path)
     assert list(again) == list(records)
     assert again.get("gpt2", "trace") == Record(model="gpt2", part="trace", found=TRACED)
-    assert ("gpt2", "plan 8") not in again
+    assert again.get("gpt2", "plan 8") is None
 
 
-def test_only_what_is_missing_is_found(monkeypatch, tmp_path):
+def test_only_what_is_missing_or_failed_is_found(monkeypatch, tmp_path):
     asked = []
 
     def found(model, part):
-        asked.append((model, part))
-        return Record(model=model, part=part, failed="not here")
+        asked.append(part)
+        return Record(model=model, part=part, failed="not here" if part == "plan 64" else "")
 
     monkeypatch.setattr("benchmarks.zoo.measure.found", found)
     records = Records(tmp_path / "rows.jsonl")
     records.add(Record(model="gpt2", part="plan 8", found=PLANNED))
-    zoo_table.fill(records, ["gpt2"], PARTS)
-    assert asked == [("gpt2", part) for part in PARTS if part != "plan 8"]
-    zoo_table.fill(Records(tmp_path / "rows.jsonl"), ["gpt2"], PARTS)
-    assert len(asked) == len(PARTS) - 1
+    zoo_table.fill(records, ["gpt2"], ["plan 8", "plan 64", "trace"])
+    zoo_table.fill(Records(tmp_path / "rows.jsonl"), ["gpt2"], ["plan 8", "plan 64", "trace"])
+    assert asked == ["plan 64", "trace", "plan 64"]
 
 
 def test_models_of_the_same_twin_are_trained_once(monkeypatch):
