@@ -155,9 +155,8 @@ def _sections(found: Sizing) -> Iterator[tuple[str, RenderableType]]:
     if reached:
         yield "Fewest nodes that are enough, fewest GPU hours first", _table(reached)
     rest = [each for each in found.clusters if each.smallest is None]
-    others = [each for each in found.clusters if each.others]
-    if others:
-        yield "Other numbers of nodes that were planned", _others(others)
+    if any(each.others for each in found.clusters):
+        yield "Other numbers of nodes that were planned", _others(found)
     if rest:
         yield (
             "Clusters that do not reach it",
@@ -191,15 +190,20 @@ def _cells(sized: SizedPlan) -> tuple[str, ...]:
     )
 
 
-def _others(clusters: list[ClusterSizes]) -> Table:
+def _others(found: Sizing) -> Table:
     return _pairs(
         [
-            (each.cluster, ", ".join(f"{_nodes(other.nodes)} {other.days:.1f} days, "
-                                     f"{units.count(other.gpu_hours)} GPU hours"
-                                     for other in each.others))
-            for each in clusters
+            (each.cluster, "; ".join(_other(found, other) for other in each.others))
+            for each in found.clusters
+            if each.others
         ]
-    )  # fmt: skip
+    )
+
+
+def _other(found: Sizing, sized: SizedPlan) -> str:
+    could = f" ({sized.least_days:.1f} at least)" if sized.is_open(found.goal) else ""
+    hours = units.count(sized.gpu_hours)
+    return f"{_nodes(sized.nodes)} {sized.days:.1f} days{could}, {hours} GPU hours"
 
 
 def _pairs(rows: list[tuple[str, str]]) -> Table:

@@ -1,7 +1,8 @@
 """Which of several clusters reaches a goal with least: devices, hours of devices, money.
 
-Every cluster is sized by quick plans, and everything is searched for those that are the answers.
-Each row says by how much another plan on its nodes could be faster.
+Every cluster is sized by quick plans. Then everything is searched for those that are the answers,
+and for late ones that would be if the plan that their bound leaves open is there. Each row says by
+how much another plan on its nodes could be faster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from autoplan.sizing.goal import Goal
 from autoplan.sizing.nodes import NodeSearch
 from autoplan.sizing.processes import worked_on
 from autoplan.sizing.series import Series
-from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing
+from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing, sizes_of
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
 
@@ -56,13 +57,13 @@ def size_all(
         found[number] = sizes
         progress(_ANSWERS * len(found) / len(sites), _told(sizes))
     sizing = Sizing(goal=goal, clusters=tuple(found[number] for number in range(len(sites))))
-    answers = [each for each in _answers(sizing) if not each.is_whole]
+    answers = [each for each in (*_answers(sizing), *_open(sizing)) if not each.is_whole]
     progress(_ANSWERS, "searching all configurations of the answers")
     by_cluster = {site.job.cluster: site for site in sites}
     pairs = [(by_cluster[each.plan.job.cluster], each) for each in answers]
     searched = dict(worked_on(sizer.searched, pairs))
     better = {id(answer): searched[number] for number, answer in enumerate(answers)}
-    return replace(sizing, clusters=tuple(_with(each, better) for each in sizing.clusters))
+    return replace(sizing, clusters=tuple(_with(each, better, goal) for each in sizing.clusters))
 
 
 class _Sizer:
@@ -104,13 +105,26 @@ def _answers(sizing: Sizing) -> Iterator[SizedPlan]:
     yield from {id(each): each for each in found if each}.values()
 
 
-def _with(sizes: ClusterSizes, better: dict[int, SizedPlan]) -> ClusterSizes:
+def _open(sizing: Sizing) -> Iterator[SizedPlan]:
+    """Late plans on whose nodes another one could be in time, and then be an answer."""
+    smallest, fewest, cheapest = sizing.smallest, sizing.least_gpu_hours, sizing.cheapest
+    for sized in (plan for each in sizing.clusters for plan in each.plans):
+        if not sized.is_open(sizing.goal):
+            continue
+        share = sized.least_days / sized.days
+        if (
+            smallest is None
+            or sized.devices <= smallest.devices
+            or (fewest and share * sized.gpu_hours < fewest.gpu_hours)
+            or (sized.usd and (not cheapest or share * sized.usd < (cheapest.usd or 0.0)))
+        ):
+            yield sized
+
+
+def _with(sizes: ClusterSizes, better: dict[int, SizedPlan], goal: Goal) -> ClusterSizes:
     """A cluster with plans that were found for others of it."""
-    return replace(
-        sizes,
-        smallest=sizes.smallest and better.get(id(sizes.smallest), sizes.smallest),
-        others=tuple(better.get(id(other), other) for other in sizes.others),
-    )
+    plans = [better.get(id(plan), plan) for plan in sizes.plans]
+    return sizes_of(sizes.cluster, sizes.device, plans, goal, sizes.reason)
 
 
 def _told(sizes: ClusterSizes) -> str:

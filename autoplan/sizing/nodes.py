@@ -1,8 +1,8 @@
 """The fewest nodes of one cluster that reach a goal, found by few plans.
 
-More nodes take less time, nearly in proportion: from one plan follows where to look next. A plan is
-made quickly first (``plan_quickly``); only where its bound leaves open whether the goal can be
-reached is everything searched, so that the number is the same as if everything always were.
+More nodes take less time, nearly in proportion: from one plan follows where to look next. Plans are
+made quickly (``plan_quickly``); where the bound of one that is late leaves open whether another is
+in time, its row says so (``SizedPlan.is_open``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autoplan.plan import Plan
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.goal import Goal, at_least, least_nodes, node_counts
 from autoplan.sizing.series import Series
-from autoplan.sizing.sizes import ClusterSizes, SizedPlan
+from autoplan.sizing.sizes import ClusterSizes, SizedPlan, sizes_of
 
 _EXPECTED_SHARE = 0.4
 """Of the peak rate: where to look first."""
@@ -50,14 +50,13 @@ class NodeSearch:
 
     def sizes(self) -> ClusterSizes:
         """The fewest nodes in time, and what else was planned."""
-        smallest = self._smallest()
-        planned = [self._planned[count] for count in sorted(self._planned)]
-        return ClusterSizes(
-            cluster=self._job.cluster,
-            device=self._series.cluster.device.name,
-            smallest=smallest,
-            others=tuple(each for each in planned if each is not smallest),
-            reason="" if smallest else self._reason(),
+        found = self._smallest() is not None
+        return sizes_of(
+            self._job.cluster,
+            self._series.cluster.device.name,
+            self._planned.values(),
+            self._goal,
+            "" if found else self._reason(),
         )
 
     def searched(self, sized: SizedPlan) -> SizedPlan:
@@ -119,10 +118,7 @@ class NodeSearch:
         if plan is None:
             self._fault = f"nothing fits {count} nodes"
             return True
-        sized = self._sized(plan, is_whole=False)
-        if sized.least_days <= self._goal.days < sized.days:
-            sized = self.searched(sized)
-        self._planned[count] = sized
+        self._planned[count] = self._sized(plan, is_whole=False)
         return True
 
     def _sized(self, plan: Plan, *, is_whole: bool) -> SizedPlan:

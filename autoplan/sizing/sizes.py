@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autoplan.plan import Plan
@@ -42,6 +43,10 @@ class SizedPlan:
         price = self.price_per_gpu_hour_usd
         return None if price is None else price * self.gpu_hours
 
+    def is_open(self, goal: Goal) -> bool:
+        """Whether it is late, and another plan on its nodes could be in time."""
+        return self.least_days <= goal.days < self.days
+
     @property
     def gap(self) -> float:
         return self.plan.search.gap
@@ -63,10 +68,29 @@ class ClusterSizes:
     others: tuple[SizedPlan, ...]
     reason: str = ""
 
+    @property
+    def plans(self) -> tuple[SizedPlan, ...]:
+        """All plans."""
+        return self.others if self.smallest is None else (self.smallest, *self.others)
+
     def in_time(self, goal: Goal) -> list[SizedPlan]:
-        """All plans that reach the goal."""
-        found = [] if self.smallest is None else [self.smallest]
-        return found + [other for other in self.others if other.days <= goal.days]
+        """Those that reach the goal."""
+        return [plan for plan in self.plans if plan.days <= goal.days]
+
+
+def sizes_of(
+    cluster: str, device: str, plans: Iterable[SizedPlan], goal: Goal, reason: str
+) -> ClusterSizes:
+    """One cluster with its plans; the reason counts where none is in time."""
+    ordered = sorted(plans, key=lambda plan: plan.nodes)
+    smallest = next((plan for plan in ordered if plan.days <= goal.days), None)
+    return ClusterSizes(
+        cluster=cluster,
+        device=device,
+        smallest=smallest,
+        others=tuple(plan for plan in ordered if plan is not smallest),
+        reason="" if smallest else reason,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
