@@ -1,9 +1,9 @@
 """Memory of a rank over the step: what it always holds, and activations as they come and go.
 
-All categories but activations and what passes count as at the rank's worst moment. Activations of a
-microbatch grow through its forward, and go through its backward (W where that is split), which is
-how the plan's peak is counted. Within an action they are taken to grow and go evenly, as they do
-where blocks are alike.
+All categories but activations, and but buffers and tensors that pass, count as at the rank's worst
+moment; some activations can be gone by then. Those of a microbatch grow through its forward and go
+through its backward (W where that is split), which is how the plan's peak is counted. Within an
+action they are taken to grow and go evenly, as they do where blocks are alike.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ class HeldMemory:
 
     Attributes:
         always_bytes: all that is held throughout.
-        passing_bytes: what passes for a moment, beside activations, at the worst moment.
-        worst_in_optimizer: whether that moment is the optimizer's; else it is in a backward.
+        passing_bytes: what passes beside activations at the worst moment.
         moments: ascending seconds with the activations held then, from the start of the step;
             they change evenly in between.
     """
 
     always_bytes: int
     passing_bytes: int
-    worst_in_optimizer: bool
     moments: tuple[tuple[float, int], ...]
 
     @property
@@ -37,10 +35,9 @@ class HeldMemory:
         return max(nbytes for _, nbytes in self.moments)
 
     @property
-    def peak_bytes(self) -> int:
-        """At the worst moment."""
-        held = 0 if self.worst_in_optimizer else self.most_activations_bytes
-        return self.always_bytes + self.passing_bytes + held
+    def most_bytes(self) -> int:
+        """The most without what passes; no more than the plan's peak."""
+        return self.always_bytes + self.most_activations_bytes
 
 
 def held_memory(plan: Plan, step: Step, rank: int) -> HeldMemory:
@@ -57,12 +54,11 @@ def held_memory(plan: Plan, step: Step, rank: int) -> HeldMemory:
     moments = [*dict.fromkeys(moments)]
     memory = plan.estimate.stages[rank].memory
     peak = max(nbytes for _, nbytes in moments)
-    # The optimizer's step has no activations: then the plan has less of them than the schedule.
-    in_optimizer = memory.activations < peak
-    rest = memory.activations if in_optimizer else memory.activations - peak
+    passing = memory.transient + memory.communication_buffers
+    # Inputs are among the activations: what the schedule does not explain is held throughout.
+    inputs = max(0, memory.activations - peak)
     return HeldMemory(
-        always_bytes=memory.total - memory.activations - memory.transient + rest,
-        passing_bytes=memory.transient,
-        worst_in_optimizer=in_optimizer,
+        always_bytes=memory.total - memory.activations - passing + inputs,
+        passing_bytes=passing,
         moments=tuple(moments),
     )

@@ -141,7 +141,7 @@ def _over_step(plan: Plan, step: Step) -> list[Markup]:
 
 
 def _curve(name: str, held: HeldMemory, limit: int, stop_s: float) -> list[Markup]:
-    full = max(limit, held.peak_bytes)
+    full = max(limit, held.most_bytes)
 
     def height(nbytes: float) -> float:
         return round(_CURVE * nbytes / full, 2)
