@@ -8,8 +8,8 @@ from autoplan.job import BatchNormMode, Job, ModelSource, Precision
 from autoplan.plan import Estimate, MeshPlan, Plan, RegionPlan, SearchRecord, StagePlan
 
 _NOTHING = Estimate(
-    step_s=0, compute_s=0, exposed_comm_s=0, bubble_s=0, optimizer_s=0, comm_s={},
-    tokens_per_s=None, samples_per_s=0, mfu=0, peak_memory_bytes=0, memory_limit_bytes=0,
+    step_s=1, compute_s=1, exposed_comm_s=0, bubble_s=0, optimizer_s=0, comm_s={},
+    tokens_per_s=None, samples_per_s=0, mfu=0, peak_memory_bytes=0, memory_limit_bytes=1,
     stages=(),
 )  # fmt: skip
 
