@@ -80,7 +80,7 @@ def size(
         print_sizing(found)
     if found.smallest is None:
         raise InfeasibleError(
-            f"no cluster trains on {found.goal.tokens:.3g} tokens in {found.goal.days:g} days; "
+            f"no cluster trains on {tokens} tokens in {days:g} days; "
             "allow more days, more --max-nodes or other --clusters"
         )
 

@@ -1,7 +1,7 @@
 """Clusters that reach a goal, as a table and as plain values for ``--json``.
 
-A row is the plan on the fewest nodes of a cluster that are enough; plans on other numbers of nodes,
-and clusters that cannot, stand below it with the reason.
+Rows are plans in time, on the fewest nodes of each cluster and on more where that takes fewer hours
+of devices; other numbers of nodes, and clusters that cannot with the reason, stand below.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from autoplan.report import units, words
 from autoplan.report.text import PIPE_WIDTH
-from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing
+from autoplan.sizing.sizes import SizedPlan, Sizing
 
 _QUICK = "*"
 
@@ -43,8 +43,15 @@ def summary(found: Sizing) -> dict[str, Any]:
         "least_gpu_hours": found.least_gpu_hours,
         "cheapest": found.cheapest,
     }
+    job = found.job
     return {
+        "model": job.model.name,
         "goal": asdict(found.goal),
+        "global_batch": job.global_batch,
+        "seq_len": job.model.seq_len,
+        "steps": found.goal.steps(job),
+        "precision": job.precision,
+        "optimizer": job.optimizer,
         **{
             name: None if one is None else {"cluster": one.plan.job.cluster, "nodes": one.nodes}
             for name, one in answers.items()
@@ -81,9 +88,6 @@ def _record(found: Sizing, sized: SizedPlan) -> dict[str, Any]:
         "usd": sized.usd,
         "searched": "all" if sized.is_whole else "one configuration",
         "gap": sized.gap,
-        "global_batch": plan.job.global_batch,
-        "seq_len": plan.job.model.seq_len,
-        "steps": found.goal.steps(plan),
         "step_s": plan.estimate.step_s,
         "tokens_per_s": plan.estimate.tokens_per_s,
         "mfu": plan.estimate.mfu,
@@ -95,16 +99,12 @@ def _record(found: Sizing, sized: SizedPlan) -> dict[str, Any]:
 
 
 def _question(found: Sizing) -> str:
-    goal = found.goal
-    asked = f"{_tokens(goal.tokens)} tokens in {goal.days:g} days"
-    some = next((p for each in found.clusters for p in (each.smallest, *each.others) if p), None)
-    if some is None:
-        return asked
-    job = some.plan.job
+    goal, job = found.goal, found.job
     step_tokens = _tokens(job.global_batch * (job.model.seq_len or 1))
     return (
-        f"{job.model.name}, {asked}: {goal.steps(some.plan):,} steps of {job.global_batch} samples "
-        f"of {job.model.seq_len} tokens ({step_tokens} a step), {job.precision}, {job.optimizer}"
+        f"{job.model.name}, {_tokens(goal.tokens)} tokens in {goal.days:g} days: "
+        f"{goal.steps(job):,} steps of {job.global_batch} samples of {job.model.seq_len} tokens "
+        f"({step_tokens} a step), {job.precision}, {job.optimizer}"
     )
 
 
@@ -148,15 +148,15 @@ def _money(sized: SizedPlan) -> str:
 
 
 def _sections(found: Sizing) -> Iterator[tuple[str, RenderableType]]:
-    reached = sorted(
-        (each for each in found.clusters if each.smallest),
-        key=lambda each: each.smallest.gpu_hours if each.smallest else 0.0,
-    )
-    if reached:
-        yield "Fewest nodes that are enough, fewest GPU hours first", _table(reached)
+    rows = sorted(_rows(found), key=lambda sized: sized.gpu_hours)
+    if rows:
+        yield (
+            "In time on the fewest nodes, and on more where that takes fewer GPU hours",
+            _table(rows),
+        )
     rest = [each for each in found.clusters if each.smallest is None]
-    if any(each.others for each in found.clusters):
-        yield "Other numbers of nodes that were planned", _others(found)
+    if others := list(_others(found)):
+        yield "Other numbers of nodes that were planned", _pairs(others)
     if rest:
         yield (
             "Clusters that do not reach it",
@@ -165,15 +165,24 @@ def _sections(found: Sizing) -> Iterator[tuple[str, RenderableType]]:
     yield "How to read it", Text(_notes(found), style="dim")
 
 
-def _table(reached: list[ClusterSizes]) -> Table:
+def _rows(found: Sizing) -> Iterator[SizedPlan]:
+    """The smallest of each cluster, and what takes fewer hours of its devices."""
+    for each in found.clusters:
+        fewest = float("inf")
+        for sized in sorted(each.in_time(found.goal), key=lambda sized: sized.nodes):
+            if sized.gpu_hours < fewest:
+                fewest = sized.gpu_hours
+                yield sized
+
+
+def _table(rows: list[SizedPlan]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("cluster", overflow="fold")
     for name in ("nodes", "GPUs", "days", "GPU hours", "cost", "MFU", "gap"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("plan", overflow="fold")
-    for each in reached:
-        if each.smallest is not None:
-            table.add_row(Text(each.cluster), *_cells(each.smallest))
+    for sized in rows:
+        table.add_row(Text(sized.plan.job.cluster), *_cells(sized))
     return table
 
 
@@ -190,14 +199,13 @@ def _cells(sized: SizedPlan) -> tuple[str, ...]:
     )
 
 
-def _others(found: Sizing) -> Table:
-    return _pairs(
-        [
-            (each.cluster, "; ".join(_other(found, other) for other in each.others))
-            for each in found.clusters
-            if each.others
-        ]
-    )
+def _others(found: Sizing) -> Iterator[tuple[str, str]]:
+    """What is in no row of the table, by cluster."""
+    shown = {id(sized) for sized in _rows(found)}
+    for each in found.clusters:
+        rest = [sized for sized in each.plans if id(sized) not in shown]
+        if rest:
+            yield each.cluster, "; ".join(_other(found, sized) for sized in rest)
 
 
 def _other(found: Sizing, sized: SizedPlan) -> str:
@@ -220,6 +228,8 @@ def _notes(found: Sizing) -> str:
         "Every row is a plan; days are of training without a break. Nodes are powers of two, three "
         "times such, and all there are.",
     ]
+    if any(plan.is_open(found.goal) for each in found.clusters for plan in each.plans):
+        lines.append("Days at least: another plan on these nodes could be in time.")
     if any(not plan.is_whole for plan in found.in_time()):
         lines.append(
             f"{_QUICK} one configuration was searched, that which looked fastest: no other on "

@@ -56,7 +56,11 @@ def size_all(
     for number, sizes in worked_on(sizer.sizes, sites):
         found[number] = sizes
         progress(_ANSWERS * len(found) / len(sites), _told(sizes))
-    sizing = Sizing(goal=goal, clusters=tuple(found[number] for number in range(len(sites))))
+    sizing = Sizing(
+        goal=goal,
+        job=sites[0].job,
+        clusters=tuple(found[number] for number in range(len(sites))),
+    )
     answers = [each for each in (*_answers(sizing), *_open(sizing)) if not each.is_whole]
     progress(_ANSWERS, "searching all configurations of the answers")
     by_cluster = {site.job.cluster: site for site in sites}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoplan.job import Job
-from autoplan.plan import Plan
 from autoplan.trace.graph import OpGraph
 from cost_models.peaks import peak_flops_per_s
 from hardware_profiles.spec import ClusterSpec
@@ -24,14 +23,13 @@ class Goal:
     tokens: float
     days: float
 
-    def steps(self, plan: Plan) -> int:
-        """Optimizer steps until a plan has seen all tokens."""
-        tokens = plan.job.global_batch * (plan.job.model.seq_len or 1)
-        return math.ceil(self.tokens / tokens)
+    def steps(self, job: Job) -> int:
+        """Optimizer steps until all tokens were seen."""
+        return math.ceil(self.tokens / (job.global_batch * (job.model.seq_len or 1)))
 
-    def days_of(self, plan: Plan, step_s: float) -> float:
+    def days_of(self, job: Job, step_s: float) -> float:
         """Days until then, by the seconds of a step."""
-        return self.steps(plan) * step_s / DAY_S
+        return self.steps(job) * step_s / DAY_S
 
 
 def node_counts(most: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ in time, its row says so (``SizedPlan.is_open``).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from autoplan.errors import PlanError
@@ -124,8 +125,8 @@ class NodeSearch:
     def _sized(self, plan: Plan, *, is_whole: bool) -> SizedPlan:
         return SizedPlan(
             plan=plan,
-            days=self._goal.days_of(plan, plan.estimate.step_s),
-            least_days=self._goal.days_of(plan, plan.search.lower_bound_s),
+            days=self._goal.days_of(plan.job, plan.estimate.step_s),
+            least_days=self._goal.days_of(plan.job, plan.search.lower_bound_s),
             price_per_gpu_hour_usd=self._series.cluster.price_per_gpu_hour_usd,
             is_whole=is_whole,
         )
@@ -137,7 +138,8 @@ class NodeSearch:
             days = self._planned[most].days
             more = f"; on more, {self._fault}" if self._fault else ""
             return f"not in time: {days:.3g} days on {most} nodes{more}"
-        if self._fault:
-            return self._fault
         least = least_nodes(self._series.graph, self._job, self._series.cluster, self._goal)
-        return f"not in time: takes {least:.3g} nodes even at the peak rate of their devices"
+        at_peak = f"takes {math.ceil(least):,} nodes even at the peak rate of their devices"
+        if self._fault:
+            return f"{at_peak}; on so many, {self._fault}"
+        return f"{at_peak}, and at most {self._counts[-1]:,} could be had"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.sizing.goal import Goal
 
@@ -95,9 +96,14 @@ def sizes_of(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
-    """The answer: clusters in the order in which they were asked for."""
+    """The answer: clusters in the order in which they were asked for.
+
+    Attributes:
+        job: what is trained, on any of them.
+    """
 
     goal: Goal
+    job: Job
     clusters: tuple[ClusterSizes, ...]
 
     def in_time(self) -> list[SizedPlan]:

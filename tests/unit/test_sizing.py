@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -9,12 +10,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from autoplan.amounts import count
+from autoplan.cli import main
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
-from autoplan.report.sizing import summary
+from autoplan.report.sizing import print_sizing, summary
 from autoplan.search.planner import plan_job
 from autoplan.sizing import clusters
 from autoplan.sizing.clusters import Site, size_all
@@ -22,7 +25,7 @@ from autoplan.sizing.goal import DAY_S, Goal, at_least, least_nodes, node_counts
 from autoplan.sizing.nodes import NodeSearch
 from autoplan.sizing.processes import worked_on
 from autoplan.sizing.series import Series
-from autoplan.sizing.sizes import ClusterSizes
+from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing, sizes_of
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.sample_plan import ESTIMATE, PLAN
@@ -70,8 +73,8 @@ def test_node_counts_are_powers_of_two_and_three_times_such() -> None:
 def test_days_are_whole_steps_of_all_tokens() -> None:
     goal = Goal(tokens=1e9, days=1)
     steps = math.ceil(1e9 / (64 * 1024))
-    assert goal.steps(PLAN) == steps
-    assert goal.days_of(PLAN, ESTIMATE.step_s) == pytest.approx(steps * 0.25 / DAY_S)
+    assert goal.steps(PLAN.job) == steps
+    assert goal.days_of(PLAN.job, ESTIMATE.step_s) == pytest.approx(steps * 0.25 / DAY_S)
 
 
 def test_no_plan_needs_fewer_nodes_than_the_peak_rate() -> None:
@@ -229,3 +232,72 @@ def test_work_in_processes_is_the_same(most: int) -> None:
     assert dict(worked_on(_square, [3, 4, 5], most=most)) == {0: 9, 1: 16, 2: 25}
     with pytest.raises(PlanError, match="unlucky"):
         list(worked_on(_square, [13, 13], most=most))
+
+
+def sizing_of(cluster: str, *plans: tuple[int, float, float], goal_days: float = 10.0) -> Sizing:
+    """One cluster with plans by nodes, their days and the fewest days that are possible."""
+    profile, goal = load(cluster), Goal(tokens=1e12, days=goal_days)
+    rows = [
+        SizedPlan(
+            plan=planned(job_on(profile, nodes), days, least),
+            days=days,
+            least_days=least,
+            price_per_gpu_hour_usd=profile.price_per_gpu_hour_usd,
+            is_whole=days == least,
+        )
+        for nodes, days, least in plans
+    ]
+    sizes = sizes_of(cluster, profile.device.name, rows, goal, "too late")
+    return Sizing(goal=goal, job=job_on(profile), clusters=(sizes,))
+
+
+def printed(found: Sizing) -> str:
+    output = io.StringIO()
+    print_sizing(found, Console(file=output, width=100, highlight=False))
+    return " ".join(output.getvalue().split())
+
+
+def test_the_table_has_nodes_days_hours_and_money() -> None:
+    text = printed(sizing_of("p5", (2, 12.0, 11.0), (4, 8.0, 8.0), (8, 3.0, 2.4)))
+    # 8 nodes: 3 x 24 h x 64 GPUs at 12.29 USD; 4 nodes: 8 x 24 x 32.
+    assert "Smallest: p5, 4 nodes with 32 devices, 8.0 days, 6.14k GPU hours." in text
+    assert "Fewest GPU hours: p5, 8 nodes with 64 devices, 3.0 days, 4.61k GPU hours." in text
+    assert "56.6k USD at an assumed 12.29 USD per GPU hour." in text
+    assert "p5 8 64 3.0 4.61k 56.6k USD 41 % 20 %*" in text
+    assert "p5 4 32 8.0 6.14k 75.5k USD 41 % 0 %" in text
+    assert "p5 2 nodes 12.0 days, 4.61k GPU hours" in text
+
+
+def test_late_plans_say_what_is_left_open() -> None:
+    text = printed(sizing_of("dgx-h100", (2, 12.0, 9.0)))
+    assert "No cluster that was looked at reaches it." in text
+    assert "2 nodes 12.0 days (9.0 at least)" in text
+    assert "dgx-h100 too late" in text
+
+
+def test_without_prices_no_cluster_is_cheapest() -> None:
+    found = sizing_of("dgx-h100", (2, 9.0, 9.0))
+    assert found.cheapest is None
+    assert "none of these profiles states a price" in printed(found)
+    assert summary(found)["cheapest"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tokens", "many", "--days", "1"], "tokens many: give a number above 0"),
+        (["--tokens", "1T", "--days", "0"], "0 days: give a number above 0"),
+        (["--tokens", "1T", "--days", "1", "--clusters", ","], "--clusters: give names"),
+        (["--tokens", "1T", "--days", "1", "--clusters", "dgx-h10"], "did you mean 'dgx-h100'?"),
+        (["--tokens", "1T", "--days", "1", "--max-nodes", "0"], "max nodes 0"),
+        (["--tokens", "1T", "--days", "1", "-o", "nowhere/plans"], "create it first"),
+    ],
+)
+def test_questions_without_an_answer_are_refused_in_a_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["size", "gpt2", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
