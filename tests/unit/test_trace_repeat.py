@@ -182,6 +182,7 @@ def _subject(model, example):
         None,
         unfuses_attention=False,
         batch_norm="sync",
+        autocast_on=None,
         refuse=refuse_at_once,
     )
 
