@@ -54,7 +54,7 @@ def test_gradients_of_a_block_stand_beside_all_activations():
     held = 3 * 2 * KEPT
     found = memory_of(once()).breakdown([stage()], held)
     backward = held + 30 + 2 * BLOCK
-    reduction = 4 * BLOCK
+    reduction = (4 - 2) * BLOCK
     assert found.total == states(2 * BLOCK) + INPUTS + max(backward, reduction)
 
 
@@ -65,7 +65,7 @@ def test_the_tail_goes_before_the_blocks(passing):
     found = memory_of(once()).breakdown([stage(head=head)], held)
     of_tail = held + passing
     of_blocks = 2 * KEPT + 30 + 2 * BLOCK + 2 * HEAD
-    reduction = 4 * BLOCK
+    reduction = (4 - 2) * BLOCK
     expected = max(of_tail, of_blocks, reduction)
     assert found.total == states(2 * BLOCK + HEAD) + INPUTS + expected
 

@@ -128,7 +128,10 @@ class RankMemory:
             )
 
     def _reduction(self, loads: Sequence[Load], held_bytes: float) -> Moment:
-        """Behind the backward of a stage, of which nothing is held."""
+        """Behind the backward of a stage, of which nothing is held.
+
+        A unit lets go of its gathered weights before its gradients are put in a buffer.
+        """
         units = [unit.trained_elements for load in loads for unit in load.units if unit.count]
         if self.is_alone:
             sent = 0.0
@@ -137,7 +140,9 @@ class RankMemory:
         else:
             sent = min(BUCKET_BYTES, STORED_BYTES * max(units))
         made = sum(self.trained.gradients_made * load.root.trained_elements for load in loads)
+        is_last = bool(self.trained.gradients_sent) and not self.reduces_each
         return Moment(
+            gathered_parameters=-is_last * self.trained.gathered_parameters * max(units),
             activations=held_bytes + self.input_bytes,
             communication_buffers=sent + made * self.reduces_each + self._sums_bytes(loads),
             workspace=self.workspace_bytes,
