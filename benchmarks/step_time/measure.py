@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from autoplan.verification import processes
-from benchmarks.step_time.live import LiveBytes
+from benchmarks.live_bytes.storages import LiveBytes
 from benchmarks.step_time.model import LEARNING_RATE
 from benchmarks.step_time.recipes import Training
 
@@ -129,6 +129,6 @@ def _peak_bytes(make: Make) -> int:
         step = _whole_step(make())
         step()
         gc.collect()
-        live.peak_bytes = 0
+        live.restart()
         step()
     return live.peak_bytes
