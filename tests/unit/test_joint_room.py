@@ -40,3 +40,11 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
     room = room_bytes(costs, model, widest)[0, -1]
     assert held + working + problem.limit_bytes - room <= peak.total + 1
     assert room_bytes(costs, model)[0, -1] <= room
+    if True in family.is_block:
+        behind = family.keys[len(family.keys) - family.is_block[::-1].index(True) :]
+        let_go = sum(c.kept_bytes for c in columns[len(columns) - len(behind) :])
+        waiting = costs.memory.trained.gradients_made * sum(
+            c.trained_elements for c in columns[len(columns) - len(behind) :]
+        )
+        later = room_bytes(costs, model, None, behind)[0, -1]
+        assert held - let_go + waiting + problem.limit_bytes - later <= peak.total + 1

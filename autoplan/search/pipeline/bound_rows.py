@@ -161,7 +161,7 @@ def tables_of(costs: WholeCosts, values: ItemValues) -> Floats:
     """Of all ranges by begin and end: bytes for their items, and for each parameter that several
     parts of the root read, how many more of them than one there are."""
     more = [readers_beyond_one(items, len(costs.is_block)) for items, _ in costs.tied]
-    return np.array([room_bytes(costs, values.model, values.widest), *more])
+    return np.array([room_bytes(costs, values.model, values.widest, values.late), *more])
 
 
 def _summed(items: Floats, ends: Floats, begins: Floats | float, weights: Floats) -> RangeRows:

@@ -23,6 +23,7 @@ from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.range_rows import RangeRows
 from autoplan.search.pipeline.range_tables import RangeTables
 from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.room import late_parts
 from autoplan.search.pipeline.whole import WholeCosts
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +37,7 @@ class Bounds:
 
     def __init__(self, costs: WholeCosts, model: Model, rates: RankRates) -> None:
         self.rates = rates
-        self._values = ItemValues(model=model, row=rates.row)
+        self._values = ItemValues(model=model, row=rates.row, late=late_parts(costs, model))
         tables = tables_of(costs, self._values)
         self.rows = BoundRows(costs=costs, rates=rates, values=self._values, tables=tables)
         self._costs = costs
@@ -46,6 +47,11 @@ class Bounds:
         self._most = int(rates.row.length_limits[1].max())
         self._tables = self._tables_to(-(-len(model.keys) // len(rates.ranks)) + 1)
         self._fits: Bools | None = None
+
+    @property
+    def late(self) -> frozenset[str]:
+        """Parts of the root that are looked at in the backward of blocks."""
+        return self._values.late
 
     @cached_property
     def head_s(self) -> float:

@@ -147,6 +147,10 @@ class Filler:
         held = self._bounds.rates.held(rank, of_blocks=self._is_block[key])
         prices = self._bounds.prices(key, self._rates(rank, 0.0, key), self._pricer).prices
         at_once = 1 if slot.place is None else count
+        is_late, trained_bytes = key in self._bounds.late, memory.held_per_trained
+        if is_late:
+            trained_bytes += memory.trained.gradients_made
+            held -= self.costs.config.stages_per_rank == 1
         return Group(
             count=count // at_once,
             cost_s=at_once * np.array([value_of(column, prices) for column in columns]),
@@ -154,12 +158,12 @@ class Filler:
             * np.array(
                 [
                     held * column.kept_bytes
-                    + memory.held_per_trained * column.trained_elements
+                    + trained_bytes * column.trained_elements
                     + memory.held_per_frozen * column.frozen_elements
                     for column in columns
                 ]
             ),
-            passing_bytes=np.array([column.passing_bytes for column in columns]),
+            passing_bytes=np.array([column.passing_bytes * (not is_late) for column in columns]),
         )
 
     def _room(self, rank: int, first: int, stop: int) -> float:

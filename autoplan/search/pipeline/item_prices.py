@@ -106,13 +106,21 @@ class ItemPricer:
     hides_backward: float = 1.0
 
     def prices(
-        self, rates: Rates, elements: Elements, *, is_block: bool, is_widest: bool = False
+        self,
+        rates: Rates,
+        elements: Elements,
+        *,
+        is_block: bool,
+        is_widest: bool = False,
+        is_late: bool = False,
     ) -> ItemPrices:
         """Prices of a region.
 
         Args:
             is_block: false for a part of the root.
             is_widest: its operator at work is what counts of all that pass.
+            is_late: it counts when its backward is over: its gradients wait, and what it kept of
+                one microbatch is gone where a rank has one stage.
         """
         clock, memory = self.costs.clock, self.costs.memory
         seconds = [rates.forward, rates.backward_input, rates.backward_weight]
@@ -127,14 +135,16 @@ class ItemPricer:
             element_s += frozen_element_s + shown.reductions * reduce.element_s
         else:
             element_s += rates.tail * clock.messages.sum_per_element_s
+        gone = is_late and self.costs.config.stages_per_rank == 1
+        held_bytes = memory.held_per_trained + memory.trained.gradients_made * is_late
         return ItemPrices(
             prices=Prices(
                 forward_s=seconds[0],
                 backward_input_s=seconds[1],
                 backward_weight_s=seconds[2],
-                kept_bytes=rates.kept_byte,
+                kept_bytes=max(0.0, rates.kept_byte - rates.byte * gone),
                 working_bytes=rates.byte * is_widest,
-                trained_elements=element_s + rates.byte * memory.held_per_trained,
+                trained_elements=element_s + rates.byte * held_bytes,
                 frozen_elements=frozen_element_s + rates.byte * memory.held_per_frozen,
             ),
             fixed=fixed,

@@ -37,10 +37,15 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemValues:
-    """Asks the menus of a model for the items of a row."""
+    """Asks the menus of a model for the items of a row.
+
+    Attributes:
+        late: parts of the root that are looked at in the backward of blocks (``room``).
+    """
 
     model: Model
     row: Row
+    late: frozenset[str] = frozenset()
 
     def of(self, wanted: Sequence[Wanted], pricer: ItemPricer) -> list[Floats]:
         """Bounds of the items' values by rank and item, never above the least, for each objective.
@@ -69,12 +74,13 @@ class ItemValues:
             self.model.elements[region],
             is_block=self.is_block[region],
             is_widest=region == self.widest,
+            is_late=region in self.late,
         )
 
     @cached_property
     def widest(self) -> str | None:
         """The region whose operator at work has a price."""
-        return widest_part(self.model, self.row.is_block)
+        return None if self.late else widest_part(self.model, self.row.is_block)
 
     @cached_property
     def is_block(self) -> Mapping[str, bool]:

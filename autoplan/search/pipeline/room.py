@@ -1,8 +1,13 @@
-"""Bytes that a rank has for what its items hold: the limit, less what passes at least."""
+"""Bytes that a rank has for what its items hold: the limit, less what passes at least.
+
+Parts of the root behind the last block have their backward first: then all is kept. When that of
+the blocks runs, what they kept of the microbatch is gone, and their gradients wait. Each of the two
+moments bounds what a rank can hold; the one is taken in which more passes at least.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +17,7 @@ from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import largest
 from autoplan.search.pipeline.whole import WholeCosts
+from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,20 +35,40 @@ def widest_part(model: Model, is_block: Sequence[bool]) -> str | None:
     return None if any(is_block[at:]) or others >= least[widest] else widest
 
 
-def room_bytes(costs: WholeCosts, model: Model, widest: str | None = None) -> Floats:
+def late_parts(costs: WholeCosts, model: Model) -> frozenset[str]:
+    """The parts behind the last block, where the backward of blocks is the fuller moment."""
+    blocks = [number for number, block in enumerate(costs.is_block) if block]
+    behind = model.keys[blocks[-1] + 1 :] if blocks else ()
+    if not behind:
+        return frozenset()
+    memory, at = costs.memory, model.keys[blocks[-1]]
+    kept = Prices(forward_s=0.0, backward_input_s=0.0, backward_weight_s=0.0, kept_bytes=1.0)
+    is_let_go = costs.config.stages_per_rank == 1
+    first = max(model.menus[key].least_operator_bytes() for key in behind)
+    first += is_let_go * sum(float(model.menus[key].least_values([kept])[0]) for key in behind)
+    trained = sum(model.elements[key].least_trained for key in behind)
+    late = memory.trained.gradients_made * trained + model.menus[at].least_operator_bytes()
+    late += memory.gradient_bytes(_least(model.elements[at]))
+    return frozenset(behind) if late > first else frozenset()
+
+
+def room_bytes(
+    costs: WholeCosts, model: Model, widest: str | None = None, late: Collection[str] = ()
+) -> Floats:
     """For each range of items, shape (items + 1, items + 1), the bytes that there are for them.
 
     That is the limit less an operator at work, gradients of a block and weights gathered, each at
     its least; where ``widest`` is among them, its operator is for prices to count. A range that
-    ends with parts of the root is looked at in the backward of these, which comes first.
+    ends with parts of the root is looked at in the backward of these, which comes first, unless
+    they are ``late``: then in that of blocks, where prices count what waits.
     """
     memory = costs.memory
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
-    each = [least[key] for key in model.keys]
+    each = [least[key] * (key not in late) for key in model.keys]
     made = _Units(costs, model, lambda of: memory.gradient_bytes(_least(of)))
     passing = largest(each) + largest(made.blocks)
     for stop, is_block in enumerate(costs.is_block, 1):
-        if not is_block:
+        if not is_block and model.keys[stop - 1] not in late:
             passing[:stop, stop] = _of_tail(each[:stop], costs.is_block[:stop])
     if widest is not None:
         at = model.keys.index(widest)
