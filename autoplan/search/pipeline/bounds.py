@@ -71,6 +71,18 @@ class Bounds:
             self._latest[price_s] = rows
             self._tables.add(rows)
 
+    def refine(self, cuts: Sequence[int], pricer: ItemPricer) -> None:
+        """Raises the bounds by prices of every rank's own: that which bounds it best with given
+        cuts, and those half way to its neighbours."""
+        known = sorted(self._latest)
+        best = [known.index(self._best_price(rank, cuts)) for rank in self.rates.ranks]
+        for step in (0, -1, 1):
+            near = [min(max(number + step, 0), len(known) - 1) for number in best]
+            prices = np.array([known[n] + known[m] for n, m in zip(best, near, strict=True)]) / 2
+            (rows,) = self.rows.of([prices], pricer)
+            self._tried.append(rows)
+            self._tables.add(rows)
+
     def cuts(self, *, fitting: bool = True) -> Partition | None:
         """The cuts with the least bound, if there are any: no plan is faster.
 

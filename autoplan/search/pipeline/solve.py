@@ -34,6 +34,7 @@ _MOST_ROUNDS = 5
 _PRICES_AT_ONCE = 4
 _SAME_PRICE = 0.05
 _MOST_REFILLS = 4
+_REFINEMENTS = 3
 _SAFETY = 1.05
 _TURN = 0.1
 
@@ -163,7 +164,7 @@ class ConfigSearch:
         if self._turns():
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
         if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
-            self._follow_path(cuts)
+            self._follow_path(self._refined(cuts))
             return False
         if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
@@ -225,6 +226,22 @@ class ConfigSearch:
         self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
         self._follow_path(found.cuts)
         return found.cuts
+
+    def _refined(self, cuts: tuple[int, ...]) -> tuple[int, ...]:
+        """Raises the bound by prices of every rank's own, in a pipeline; the cuts that have it."""
+        for _ in range(_REFINEMENTS * (self._config.pp > 1)):
+            if self._is_close():
+                break
+            self._bounds.refine(cuts, self._pricer)
+            found = self._bounds.cuts()
+            if found is None:
+                self._bound_s = math.inf
+                break
+            self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
+            if found.cuts == cuts:
+                break
+            cuts = found.cuts
+        return cuts
 
     def _follow_path(self, cuts: Sequence[int]) -> None:
         """Raises the bound by the critical path of the best plan, in a pipeline: other plans are
