@@ -26,7 +26,6 @@ DEFAULT_BATCH_TOKENS = 2**22
 """Tokens of a step where no batch is given."""
 
 _TRACING, _SEARCHING = 0.05, 0.1
-_MOST_SAMPLES = 2**14
 _MOST_TOKENS = 2**22
 _SAME_LENGTH = 1 / 16
 
@@ -116,7 +115,8 @@ def sweep(
         cluster: name of a profile, or path of a ``.toml`` file.
         nodes, global_batch, seq_len: values; one of them may have several.
         grow_batch: the batch, given for the first number of nodes, grows with them.
-        limits: look also for the largest microbatch and the longest samples that fit the last job.
+        limits: look also for the largest microbatch on the last plan's mesh, and for the longest
+            samples on its devices.
         precision, optimizer: as for ``autoplan.plan``.
         time_limit_s: of the search of each plan.
         progress: called with the fraction done and what is being done.
@@ -125,7 +125,7 @@ def sweep(
         PlanError, ProfileError: a question that has no answer, or a model that cannot be loaded.
         UnsupportedModelError: the model cannot be traced or sharded.
     """
-    from autoplan.sizing.sweeps import Sweep, point_of
+    from autoplan.sizing.sweeps import Sweep, largest_microbatch, point_of
 
     tell = progress or (lambda fraction, what: None)
     lengths: Sequence[int | None] = seq_len or (None,)
@@ -142,10 +142,11 @@ def sweep(
             points.append(point_of(made.series, job, time_limit_s))
     found = Sweep(over=over, points=tuple(points))  # pyright: ignore[reportArgumentType]
     if limits and made and job:
+        last = points[-1].plan
         tell(1.0, "looking for the largest that fits")
         return replace(
             found,
-            largest_microbatch=_largest_microbatch(made.series, job),
+            largest_microbatch=last and largest_microbatch(made.series, last),
             longest_sequence=_longest_sequence(made, job),
         )
     return found
@@ -202,16 +203,10 @@ def _swept(values: dict[str, Sequence[int | None]]) -> str:
     return several[0] if several else "nodes"
 
 
-def _largest_microbatch(series: Series, job: Job) -> Limit | None:
-    """The most samples at once, whatever mesh, ZeRO stage and recomputing it takes."""
-    from autoplan.sizing.sweeps import largest
-
-    return largest(lambda size: _fitting(series, job, size), 1, _MOST_SAMPLES)
-
-
 def _longest_sequence(made: _Made, job: Job) -> Limit | None:
-    """The longest samples that fit one at a time; no bound where the model takes no longer ones."""
-    from autoplan.sizing.sweeps import largest
+    """The longest samples that fit one at a time, whatever mesh it takes; no bound where the model
+    takes no longer ones."""
+    from autoplan.sizing.sweeps import fitting, largest
 
     if made.source.seq_len is None:
         return None
@@ -224,20 +219,11 @@ def _longest_sequence(made: _Made, job: Job) -> Limit | None:
         except PlanError:
             refused.add(length)
             return None
-        return _fitting(other.series, replace(job, model=other.source), 1)
+        longer = replace(job, model=other.source, pins=Pins(microbatch=1))
+        return fitting(other.series, longer)
 
     found = largest(fits, made.source.seq_len, _MOST_TOKENS, share=_SAME_LENGTH)
     return replace(found, bound=None) if found and found.bound in refused else found
-
-
-def _fitting(series: Series, job: Job, microbatch: int) -> Plan | None:
-    """A plan with so many samples in a microbatch, if any fits; the batch is as large as needed."""
-    size = microbatch * job.world_size
-    pinned = replace(job, pins=Pins(microbatch=microbatch), global_batch=size)
-    try:
-        return series.quick(pinned)
-    except PlanError:
-        return None
 
 
 def _shipped() -> list[str]:

@@ -134,7 +134,7 @@ def _sections(found: Sweep) -> Iterator[tuple[str, RenderableType]]:
         yield "No plan", _pairs([(str(_value(found, each)), each.reason) for each in missing])
     limits = list(_limits(found))
     if limits:
-        yield "Largest that fits the last job's devices", _pairs(limits)
+        yield "Largest that fits, on the devices of the last row", _pairs(limits)
     notes = list(_notes(found))
     if notes:
         yield "How to read it", Text(" ".join(notes), style="dim")
@@ -183,7 +183,7 @@ def _table(found: Sweep) -> Table:
 
 def _limits(found: Sweep) -> Iterator[tuple[str, str]]:
     for name, limit, unit in (
-        ("microbatch", found.largest_microbatch, "samples"),
+        ("microbatch", found.largest_microbatch, "samples on the mesh of that row"),
         ("length", found.longest_sequence, "tokens in a sample"),
     ):
         if limit is not None:

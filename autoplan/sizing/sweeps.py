@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autoplan.errors import InfeasibleError, PlanError
-from autoplan.job import Job
+from autoplan.job import Job, Pins
 from autoplan.plan import Plan
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.series import Series
+
+_MOST_SAMPLES = 2**14
 
 Axis = Literal["nodes", "global_batch", "seq_len"]
 
@@ -99,6 +101,26 @@ def largest(
         found = fits(middle)
         low, high, plan = (low, middle, plan) if found is None else (middle, high, found)
     return Limit(value=low, bound=high, plan=plan)
+
+
+def fitting(series: Series, job: Job) -> Plan | None:
+    """A plan with the pinned microbatch, if any fits; the batch is as large as that needs."""
+    size = (job.pins.microbatch or 1) * job.world_size
+    try:
+        return series.quick(replace(job, global_batch=size))
+    except PlanError:
+        return None
+
+
+def largest_microbatch(series: Series, plan: Plan) -> Limit | None:
+    """The most samples at once on a plan's mesh, whatever ZeRO stage and recomputing it takes."""
+    mesh = plan.mesh
+    pins = Pins(pp=mesh.pp, dp=mesh.dp, tp=mesh.tp)
+
+    def fits(size: int) -> Plan | None:
+        return fitting(series, replace(plan.job, pins=replace(pins, microbatch=size)))
+
+    return largest(fits, 1, _MOST_SAMPLES)
 
 
 def values_of(option: str, text: str) -> tuple[int, ...]:

@@ -12,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from autoplan.errors import PlanError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job, ModelSource, Pins
 from autoplan.plan import Plan
 from autoplan.report.sweep import picture, print_sweep, summary
 from autoplan.search.planner import plan_job
 from autoplan.sizing.series import Series
-from autoplan.sizing.sweeps import Point, Sweep, largest, point_of, values_of
+from autoplan.sizing.sweeps import (
+    Point,
+    Sweep,
+    largest,
+    largest_microbatch,
+    point_of,
+    values_of,
+)
 from hardware_profiles.load import load
 from tests.unit.sample_plan import ESTIMATE, PLAN
 from tests.unit.search_graphs import gated_mlp
@@ -129,3 +136,28 @@ def test_a_point_is_the_plan_of_its_job() -> None:
         plan_job(GRAPH, twice, DGX), alternatives=()
     )
     assert "divisible" in point_of(series, replace(job, global_batch=7), None).reason
+
+
+def test_the_largest_microbatch_fits_and_the_next_one_does_not() -> None:
+    job = Job(
+        model=ModelSource(kind="object", name="mlp", seq_len=128),
+        cluster="dgx-h100",
+        nodes=1,
+        gpus_per_node=8,
+        global_batch=64,
+        pins=Pins(pp=1, tp=1, zero=0),
+        memory_limit_bytes=3 * 2**30,
+    )
+    series = Series(GRAPH, job, DGX)
+    found = largest_microbatch(series, series.whole(job))
+    assert found is not None
+    assert found.bound == found.value + 1
+    for size, fits in ((found.value, True), (found.bound, False)):
+        pins = Pins(pp=1, dp=8, tp=1, microbatch=size)
+        one = replace(job, global_batch=8 * size, pins=pins)
+        if fits:
+            plan = plan_job(GRAPH, one, DGX)
+            assert plan.estimate.peak_memory_bytes <= plan.estimate.memory_limit_bytes
+        else:
+            with pytest.raises(InfeasibleError):
+                plan_job(GRAPH, one, DGX)
