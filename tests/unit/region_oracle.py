@@ -20,6 +20,8 @@ from autoplan.trace.graph import OpGraph, OpNode, Ref
 from cost_models.collectives import collective_s
 from hardware_profiles.spec import ClusterSpec
 
+_Key = tuple[Ref, Placement, str]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
@@ -264,24 +266,29 @@ class RegionOracle:
             ref, placement = target, fitting[0].inputs[node.operands.index(target)].placement
         return ref, placement
 
+    def _key(self, ref: Ref, placement: Placement, reader: OpNode) -> _Key:
+        """A storage; every reader has its own of what is cut from something whole."""
+        own = reader.name if self.is_cut(ref, placement) else ""
+        return *self._behind(ref, placement), own
+
     def _storages(self, way: Way, found: Amounts) -> None:
-        saved: dict[tuple[Ref, Placement], list[OpNode]] = defaultdict(list)
-        read: dict[tuple[Ref, Placement], list[OpNode]] = defaultdict(list)
+        saved: dict[_Key, list[OpNode]] = defaultdict(list)
+        read: dict[_Key, list[OpNode]] = defaultdict(list)
         for node in self.nodes:
             strategy = way.strategies[node.name]
             for kept in node.saved:
                 if kept.operand is not None:
                     placement = strategy.inputs[kept.operand].placement
-                    saved[self._behind(node.operands[kept.operand], placement)].append(node)
+                    saved[self._key(node.operands[kept.operand], placement, node)].append(node)
                 elif kept.source is not None:
-                    saved[self._behind(kept.source, strategy.outputs[0])].append(node)
+                    saved[self._key(kept.source, strategy.outputs[0], node)].append(node)
                 else:
                     nbytes = kept.nbytes / (self.tp if strategy.splits_work else 1)
                     found.kept_bytes += 0 if node.name in way.again else nbytes
                     found.recomputed_bytes += nbytes if node.name in way.again else 0
             if node.name in way.again and not self.is_view(node):
                 for ref, port in zip(node.operands, strategy.inputs, strict=True):
-                    read[self._behind(ref, port.placement)].append(node)
+                    read[self._key(ref, port.placement, node)].append(node)
         for key in {**saved, **read}:
             self._storage(way, found, key, saved[key], read[key])
         self._crossing_storages(way, found)
@@ -290,11 +297,11 @@ class RegionOracle:
         self,
         way: Way,
         found: Amounts,
-        key: tuple[Ref, Placement],
+        key: _Key,
         saved: list[OpNode],
         read: list[OpNode],
     ) -> None:
-        ref, placement = key
+        ref, placement, _ = key
         is_cut = self.is_cut(ref, placement)
         if not (ref.node in self.inside or ref in self.entries or is_cut):
             return

@@ -125,14 +125,14 @@ def test_a_module_is_given_from_python(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_does_not_fit_is_told_with_what_would() -> None:
-    asked = {"cluster": "cpu-gloo", "global_batch": 2**15, "precision": "fp32"}
-    free = autoplan.plan(FACTORY, **asked, gpus_per_node=1, pins={"microbatch": 2**15})
+    asked = {"cluster": "cpu-gloo", "global_batch": 2**18, "precision": "fp32"}
+    free = autoplan.plan(FACTORY, **asked, gpus_per_node=1, pins={"microbatch": 2**18})
     limit = free.estimate.peak_memory_bytes * 99 // 100
     plan = autoplan.plan(FACTORY, **asked, gpus_per_node=1, memory_limit=limit, memory_margin=0)
-    answer = autoplan.explain(plan, FACTORY, why_not={"microbatch": 2**15}).why_not
+    answer = autoplan.explain(plan, FACTORY, why_not={"microbatch": 2**18}).why_not
     assert answer is not None
     assert answer.verdict == "does not fit"
-    assert "without the pin microbatch=32768 it fits" in answer.reason or (
+    assert "without the pin microbatch=262144 it fits" in answer.reason or (
         "without the memory limit it fits" in answer.reason
     )
     assert answer.plan is not None

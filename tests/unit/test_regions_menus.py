@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoplan.search.folded_graph import fold
 from autoplan.search.operator_costs import microbatch_costs
+from autoplan.search.regions import menu as menu_module
 from autoplan.search.regions.column import Prices, value_of
 from autoplan.search.regions.menus import RegionMenus, region_menus
 from autoplan.search.space import build_space
@@ -150,7 +151,9 @@ def test_columns_take_what_their_choices_say(seed: int) -> None:
         sent = least.column.forward_messages_s, least.column.backward_messages_s
         assert sent == pytest.approx(found.messages_s, rel=1e-9, abs=1e-18)
         by_kind = made.menus.messages(key, least.column)
-        assert sum(one.seconds for one in by_kind.values()) == pytest.approx(sum(sent), rel=1e-9, abs=1e-18)
+        assert sum(one.seconds for one in by_kind.values()) == pytest.approx(
+            sum(sent), rel=1e-9, abs=1e-18
+        )
 
 
 @given(SEEDS, st.sampled_from(["free", "none", "full"]))
@@ -228,3 +231,22 @@ def test_recomputing_everything_keeps_what_enters_alone(seed: int) -> None:
     )
     if oracle.needed():
         assert column.kept_bytes == pytest.approx(entering)
+
+
+def is_needed(made: Case) -> bool:
+    return bool(made.oracle(next(iter(made.graph.kinds))).needed())
+
+
+def test_blocks_that_hang_together_run_again_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where single calls would be too many choices, the least is over the two other modes."""
+    made = next(made for made in (case(seed, "free") for seed in range(20)) if is_needed(made))
+    key = next(iter(made.graph.kinds))
+    monkeypatch.setattr(menu_module, "elimination_order", lambda sizes, scopes: None)
+    oracle, crossing = made.oracle(key), made.crossing()
+    ways = [oracle.amounts(way) for way in oracle.ways(crossing, ("nothing", "all"))]
+    for _ in range(3):
+        at = replace(prices(made.draw), kept_bytes=1e-10)
+        best = min(cost(amounts, at) for amounts in ways if amounts is not None)
+        found = made.menus.fixed(key, crossing).least(at).value
+        assert found == pytest.approx(best, rel=1e-9, abs=1e-15)
+    assert made.menus.without_calls == {key}

@@ -86,6 +86,12 @@ class Families:
             self._rates[shape] = RankRates(objectives=objectives(shape), row=row)
         return self._rates[shape]
 
+    @property
+    def without_calls(self) -> tuple[str, ...]:
+        """Kinds of blocks of which single calls are not offered to run again, at some degree."""
+        every = (family.menus.without_calls for family in self._families.values())
+        return tuple(sorted(frozenset().union(*every)))
+
 
 def _key(offer: Offer) -> _Key:
     return offer.config.tp, offer.config.microbatch, offer.recompute

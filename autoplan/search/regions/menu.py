@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from autoplan.search.elimination import elimination_order
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.column import Column, Least, Prices, value_of
 from autoplan.search.regions.conversion_terms import add_conversions, add_weight_conversions
@@ -73,6 +74,27 @@ class ModeTables:
         found = ModeTables(ways, self._widest, self._costs, self._given)
         found._all = self
         return found
+
+    @cached_property
+    def offered(self) -> tuple[int, ...]:
+        """The modes that are offered, whatever else is decided.
+
+        Where single calls may run again, that can be twice the choices for each. If they are too
+        many, blocks run again as a whole or not at all.
+        """
+        modes = range(len(self.ways))
+        return tuple(mode for mode in modes if not self._is_too_close(mode)) or tuple(modes)
+
+    @property
+    def leaves_out_calls(self) -> bool:
+        """Whether single calls of the region cannot run again, as was found when it was asked."""
+        return "offered" in self.__dict__ and len(self.offered) < len(self.ways)
+
+    def _is_too_close(self, mode: int) -> bool:
+        if self.ways[mode].mode is not Mode.CALLS:
+            return False
+        terms = self.table(mode).reduction.terms
+        return elimination_order(terms.sizes, terms.tables) is None
 
     def table(self, mode: int) -> Table:
         """The tables of one mode."""
@@ -239,9 +261,8 @@ class RegionMenu:
 
     def _worth_asking(self, prices: Prices) -> Sequence[int]:
         """The modes that can be best; where memory is free, nothing gains from running again."""
-        modes = self.tables.ways
-        is_free = not prices.kept_bytes and modes[0].mode is Mode.NOTHING
-        return [0] if is_free else range(len(modes))
+        is_free = not prices.kept_bytes and self.tables.ways[0].mode is Mode.NOTHING
+        return [0] if is_free else self.tables.offered
 
     def _column(self, mode: int, found: tuple[int, ...]) -> Column:
         taken, table = self._taken[mode], self.tables.table(mode)

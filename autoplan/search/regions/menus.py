@@ -197,6 +197,11 @@ class RegionMenus:
             self._tables[key] = ModeTables(ways, widest, self.costs, given)
         return self._tables[key]
 
+    @property
+    def without_calls(self) -> frozenset[str]:
+        """Regions of which single calls are not offered to run again."""
+        return frozenset(key for key, tables in self._tables.items() if tables.leaves_out_calls)
+
     def crossing_bytes(self, given: Mapping[str, Placement]) -> tuple[Crossing, ...]:
         """For each cut, what one rank sends over it.
 

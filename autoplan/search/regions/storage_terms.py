@@ -9,7 +9,8 @@ What enters a block of which something runs again is kept as it entered; its cop
 placements are kept, or made again, as the decision about the entry says. Where blocks of a kind
 read the same tensor, each counts its share of it, but its own copy in another placement in full.
 Inputs, and what every stage makes for itself, live anyway, but not the parts that are cut from
-them: each region has copies of its own.
+them: every reader counts a copy of its own, also where some share one. Counted together, the many
+readers of tables of angles would depend on each other in too many ways.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from autoplan.sharding.placement import Placement, Shard, local_fraction
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, SavedTensor
 
-_Key = tuple[Ref, Placement, float]
+_Key = tuple[Ref, Placement, float, str]
+"""Tensor, placement, fraction of it on a rank, and the reader if it counts a copy of its own."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,7 +47,7 @@ def add_storages(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
     adder = _Adder(ways, costs, terms)
     for node in ways.region.calls:
         adder.internal(node)
-    for (ref, placement, _), storage in _storages(ways, costs).items():
+    for (ref, placement, _, _), storage in _storages(ways, costs).items():
         if _is_cut(ways, ref, placement):
             adder.storage(ref, placement, storage, ALWAYS if ways.mode is Mode.ALL else NEVER)
         elif ref.node in ways.region.by_name or ref in ways.region.entries:
@@ -77,23 +79,23 @@ def _saved(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[tuple[_Key,
             ref, placement = kept.source, strategy.outputs[kept.source.index]
         else:
             continue
-        share = local_fraction(placement, ways.space.tp)
-        yield (*_behind(ways, ref, placement), share), kept.nbytes * share
+        key = _key(ways, ref, placement, node)
+        yield key, kept.nbytes * key[2]
 
 
 def _read(
     ways: Ways, costs: MicrobatchCosts, node: OpNode, strategy: Strategy
 ) -> Iterator[tuple[_Key, float]]:
     for ref, port in zip(ways.region.reads[node.name], strategy.inputs, strict=True):
-        share = local_fraction(port.placement, ways.space.tp)
-        behind = _behind(ways, ref, port.placement)
-        yield (*behind, share), costs.sizes.meta(behind[0]).nbytes * share
+        key = _key(ways, ref, port.placement, node)
+        yield key, costs.sizes.meta(key[0]).nbytes * key[2]
 
 
-def _behind(ways: Ways, ref: Ref, placement: Placement) -> tuple[Ref, Placement]:
+def _key(ways: Ways, ref: Ref, placement: Placement, reader: OpNode) -> _Key:
+    share = local_fraction(placement, ways.space.tp)
     if _is_cut(ways, ref, placement):
-        return ref, placement
-    return followed(ways.space, ref, placement, ways.region.by_name)
+        return ref, placement, share, reader.name
+    return *followed(ways.space, ref, placement, ways.region.by_name), share, ""
 
 
 def _is_cut(ways: Ways, ref: Ref, placement: Placement) -> bool:
