@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
 from autoplan.capabilities import RUNNABLE_PRECISIONS
+from autoplan.captured import captured
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
 from autoplan.plan import Plan
@@ -120,7 +121,7 @@ def plan(
     case = subject.given(model, job.model, example_inputs, loss_fn)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
     tell(_TRACING, f"tracing {job.model.name}")
-    graph = _capture(case, job, batch_dims)
+    graph = captured(case, job, batch_dims)
     tell(_SEARCHING, "searching")
     return _search(graph, job, tell, deadline)
 
@@ -183,7 +184,7 @@ def compile(
     job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
     case = subject.given(model, job.model, example_inputs, loss_fn)
     _check_weights(case.model)
-    graph = _capture(case, job, batch_dims)
+    graph = captured(case, job, batch_dims)
     if decided is None:
         decided = launch.agree(lambda: _searched_here(graph, job))
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
@@ -323,7 +324,7 @@ def _planned(
     named = subject.named(job.model) if model is None else model
     case = subject.given(named, job.model, example_inputs, loss_fn)
     tell(_TRACING, f"tracing {job.model.name}")
-    graph = _capture(case, job, batch_dims)
+    graph = captured(case, job, batch_dims)
     if graph.fingerprint != plan.fingerprint:
         raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
     return case, graph
@@ -339,33 +340,8 @@ def _capture_evaluation(
     if not case.model.training or mode_dependent(graph) is None:
         return None
     with in_evaluation(case.model), suppress(UnsupportedModelError):
-        return _capture(case, job, batch_dims, unfuses_attention=not has_fused_attention(graph))
+        return captured(case, job, batch_dims, unfuses_attention=not has_fused_attention(graph))
     return None
-
-
-def _capture(
-    case: ModelUnderPlan,
-    job: Job,
-    batch_dims: Mapping[str, int | None] | None,
-    *,
-    unfuses_attention: bool = False,
-) -> OpGraph:
-    """The graph in the job's precision; in fp32 the model keeps its own dtypes."""
-    from autoplan import launch
-    from autoplan.trace.capture import capture
-    from autoplan.trace.precision import COMPUTE_DTYPES
-
-    return capture(
-        case.model,
-        case.example_inputs,
-        loss_fn=case.loss_fn,
-        batch_dims=batch_dims,
-        dtype=COMPUTE_DTYPES[job.precision],
-        global_batch=job.global_batch,
-        unfuses_attention=unfuses_attention,
-        batch_norm=job.batch_norm,
-        autocast_on=launch.autocast_on(job),
-    )
 
 
 def _search(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None = None) -> Plan:

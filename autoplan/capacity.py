@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autoplan import amounts, request, subject
+from autoplan.captured import captured
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from autoplan.sizing.series import Series
     from autoplan.sizing.sizes import Sizing
     from autoplan.sizing.sweeps import Limit, Sweep
-    from autoplan.trace.graph import OpGraph
 
 Progress = Callable[[float, str], None]
 
@@ -90,7 +90,7 @@ def size(
         for name, profile in profiles.items()
     ]
     tell(_TRACING, f"tracing {model}")
-    graph = _traced(case, sites[0].job)
+    graph = captured(case, sites[0].job)
     return size_all(graph, sites, goal, progress=_rest(tell), time_limit_s=time_limit_s)
 
 
@@ -175,7 +175,7 @@ class _Made:
         self.source = replace(source, seq_len=case.seq_len)
         first = self.job(1, global_batch)
         tell(_TRACING, f"tracing {model}")
-        self.series: Series = Series(_traced(case, first), first, self.profile)
+        self.series: Series = Series(captured(case, first), first, self.profile)
 
     def job(self, nodes: int, global_batch: int) -> Job:
         cluster, precision, optimizer, _ = self._options
@@ -256,21 +256,6 @@ def _job(
         precision=precision,
         optimizer=optimizer,
         pins=Pins(),
-    )
-
-
-def _traced(case: subject.ModelUnderPlan, job: Job) -> OpGraph:
-    """The graph in the job's precision."""
-    from autoplan.trace.capture import capture
-    from autoplan.trace.precision import COMPUTE_DTYPES
-
-    return capture(
-        case.model,
-        case.example_inputs,
-        loss_fn=case.loss_fn,
-        dtype=COMPUTE_DTYPES[job.precision],
-        global_batch=job.global_batch,
-        batch_norm=job.batch_norm,
     )
 
 

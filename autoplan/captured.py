@@ -1,0 +1,41 @@
+"""The graph of a loaded model as a job wants it: in its precision, batch and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from autoplan.job import Job
+
+if TYPE_CHECKING:
+    from autoplan.trace.graph import OpGraph
+    from autoplan.zoo import ModelUnderPlan
+
+
+def captured(
+    case: ModelUnderPlan,
+    job: Job,
+    batch_dims: Mapping[str, int | None] | None = None,
+    *,
+    unfuses_attention: bool = False,
+) -> OpGraph:
+    """The graph in the job's precision; in fp32 the model keeps its own dtypes.
+
+    Raises:
+        UnsupportedModelError: the model cannot be traced.
+    """
+    from autoplan import launch
+    from autoplan.trace.capture import capture
+    from autoplan.trace.precision import COMPUTE_DTYPES
+
+    return capture(
+        case.model,
+        case.example_inputs,
+        loss_fn=case.loss_fn,
+        batch_dims=batch_dims,
+        dtype=COMPUTE_DTYPES[job.precision],
+        global_batch=job.global_batch,
+        unfuses_attention=unfuses_attention,
+        batch_norm=job.batch_norm,
+        autocast_on=launch.autocast_on(job),
+    )
