@@ -97,15 +97,15 @@ class Choices:
         Raises:
             PlanError: when a split is uneven.
         """
-        whole = self.graph.meta(ref).shape
-        split = self.layout.placements[ref]
+        shape = self.graph.meta(ref).shape
         for at, ranks, axes in (
-            (split, self.splits, "dp and microbatches"),
+            (self.layout.placements[ref], self.splits, "dp and microbatches"),
             (placement, self.tp, "tp"),
         ):
-            if not divides(at, whole, ranks):
+            if not divides(at, shape, ranks):
                 raise PlanError(
-                    f"{ref.node} of shape {whole} cannot be {at!r} over {ranks} ({axes}); "
+                    f"{ref.node} of shape {shape} cannot be {at!r} over {ranks} ({axes}); "
                     "change the degree or the placement"
                 )
-        return local_shape(local_shape(whole, split, self.splits), placement, self.tp)
+            shape = local_shape(shape, at, ranks)
+        return shape

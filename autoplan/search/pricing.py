@@ -9,6 +9,7 @@ from autoplan.search.folded_graph import fold
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
 from autoplan.search.space import Space, build_space
+from autoplan.search.tables import is_mostly_tables
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
@@ -28,8 +29,8 @@ class Pricing:
         given_bytes = job.memory_limit_bytes or cluster.device.memory_bytes
         self.limit_bytes = int(given_bytes * (1 - job.memory_margin))
         self._rules = GraphRules(graph)
-        self._strategies: dict[tuple[str, int], tuple[Strategy, ...]] = {}
-        self._spaces: dict[int, Space] = {}
+        self._strategies: dict[tuple[str, MeshAxis], tuple[Strategy, ...]] = {}
+        self._spaces: dict[MeshAxis, Space] = {}
         self._microbatches: dict[tuple[int, int], MicrobatchCosts] = {}
 
     def for_job(self, job: Job, cluster: ClusterSpec | None = None) -> Pricing:
@@ -44,17 +45,24 @@ class Pricing:
         return other
 
     def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:
-        """Strategies of a call over ``tp`` ranks."""
-        key = node.name, tp
+        """Strategies of a call over ``tp`` ranks, whatever the microbatch."""
+        return self._on(node, MeshAxis("tp", tp))
+
+    def _on(self, node: OpNode, axis: MeshAxis) -> tuple[Strategy, ...]:
+        key = node.name, axis
         if key not in self._strategies:
-            self._strategies[key] = self._rules.strategies(node, MeshAxis("tp", tp))
+            self._strategies[key] = self._rules.strategies(node, axis)
         return self._strategies[key]
 
-    def space(self, tp: int) -> Space:
-        """All choices over ``tp`` ranks."""
-        if tp not in self._spaces:
-            self._spaces[tp] = build_space(self.folded, tp, self.strategies_of, self.overrides)
-        return self._spaces[tp]
+    @cached_property
+    def shares_samples(self) -> bool:
+        """Whether ranks of ``tp`` may share the samples of a microbatch that they divide."""
+        return is_mostly_tables(self.graph)
+
+    def _space(self, axis: MeshAxis) -> Space:
+        if axis not in self._spaces:
+            self._spaces[axis] = build_space(self.folded, axis, self._on, self.overrides)
+        return self._spaces[axis]
 
     @cached_property
     def buffer_bytes(self) -> int:
@@ -78,7 +86,9 @@ class Pricing:
         """Prices of all choices over ``tp`` ranks for a microbatch."""
         key = tp, size
         if key not in self._microbatches:
+            shares = tp > 1 and size % tp == 0 and self.shares_samples
+            space = self._space(MeshAxis("tp", tp, shares_samples=shares))
             self._microbatches[key] = microbatch_costs(
-                self.space(tp), size, self.cluster, self.job.gpus_per_node
+                space, size, self.cluster, self.job.gpus_per_node
             )
         return self._microbatches[key]

@@ -13,11 +13,12 @@ from functools import cached_property
 
 from autoplan.search.folded_graph import ROOT, Door, FoldedGraph
 from autoplan.search.overrides import NONE_GIVEN, Overrides
+from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement, Replicate, Shard, divides, grad_of
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
 
-StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
+StrategiesOf = Callable[[OpNode, MeshAxis], tuple[Strategy, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,13 @@ class Space:
     """Decisions and their strategies; ``names`` are folded nodes and doors."""
 
     folded: FoldedGraph
-    tp: int
+    axis: MeshAxis
     names: tuple[str, ...]
     strategies: tuple[tuple[Strategy, ...], ...]
+
+    @property
+    def tp(self) -> int:
+        return self.axis.size
 
     @cached_property
     def number(self) -> dict[str, int]:
@@ -44,33 +49,36 @@ class Space:
 
 
 def build_space(
-    folded: FoldedGraph, tp: int, strategies_of: StrategiesOf, overrides: Overrides = NONE_GIVEN
+    folded: FoldedGraph,
+    axis: MeshAxis,
+    strategies_of: StrategiesOf,
+    overrides: Overrides = NONE_GIVEN,
 ) -> Space:
-    """The choices of a folded graph over ``tp`` ranks; overridden parameters have one."""
+    """The choices of a folded graph on ``tp``; overridden parameters have one."""
     names, strategies = [], []
     for node in folded.nodes:
         names.append(node.name)
-        strategies.append(_of_node(node, tp, strategies_of, overrides))
+        strategies.append(_of_node(node, axis, strategies_of, overrides))
     for doors in folded.doors.values():
         for door in doors:
             names.append(door.name)
-            strategies.append(_of_door(door, tp))
-    return Space(folded=folded, tp=tp, names=tuple(names), strategies=tuple(strategies))
+            strategies.append(_of_door(door, axis))
+    return Space(folded=folded, axis=axis, names=tuple(names), strategies=tuple(strategies))
 
 
 def _of_node(
-    node: OpNode, tp: int, strategies_of: StrategiesOf, overrides: Overrides
+    node: OpNode, axis: MeshAxis, strategies_of: StrategiesOf, overrides: Overrides
 ) -> tuple[Strategy, ...]:
     if node.kind == "call":
-        return strategies_of(node, tp)
+        return strategies_of(node, axis)
     if node.name in overrides:
         return (_placed(overrides[node.name].placement, len(node.outputs)),)
     if node.kind == "parameter":
-        return tuple(_placed(p, len(node.outputs)) for p in placements_of(node.outputs[0], tp))
+        return tuple(_placed(p, len(node.outputs)) for p in placements_of(node.outputs[0], axis))
     return (_placed(Replicate(), len(node.outputs)),)
 
 
-def _of_door(door: Door, tp: int) -> tuple[Strategy, ...]:
+def _of_door(door: Door, axis: MeshAxis) -> tuple[Strategy, ...]:
     return tuple(
         Strategy(
             label=repr(placement),
@@ -78,7 +86,7 @@ def _of_door(door: Door, tp: int) -> tuple[Strategy, ...]:
             outputs=(placement,),
             splits_work=False,
         )
-        for placement in placements_of(door.meta, tp)
+        for placement in placements_of(door.meta, axis)
     )
 
 
@@ -88,10 +96,18 @@ def _placed(placement: Placement, outputs: int) -> Strategy:
     )
 
 
-def placements_of(meta: TensorMeta, tp: int) -> Iterator[Placement]:
-    """In which a tensor may rest: Replicate, or a shard of a dim without the batch that divides."""
+def placements_of(meta: TensorMeta, axis: MeshAxis) -> Iterator[Placement]:
+    """In which a tensor may rest: Replicate, or a shard of a dim that divides.
+
+    The batch is one where the ranks share samples, of which they are taken to have as many each.
+    """
     yield Replicate()
     for dim, size in enumerate(meta.shape):
         shard = Shard(dim)
-        if tp > 1 and size and dim not in meta.batch_dims and divides(shard, meta.shape, tp):
+        if axis.size == 1 or not size:
+            continue
+        if dim in meta.batch_dims:
+            if axis.shares_samples:
+                yield shard
+        elif divides(shard, meta.shape, axis.size):
             yield shard

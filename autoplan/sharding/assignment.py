@@ -57,7 +57,7 @@ def assign(graph: OpGraph, regions: Sequence[RegionPlan], tp_size: int) -> Assig
     """
     _same_names("region", {ROOT, *graph.kinds}, {region.kind for region in regions}, "the plan")
     _check_blocks(graph, regions)
-    reader = _Reader(graph, MeshAxis("tp", tp_size))
+    reader = _Reader(graph, MeshAxis("tp", tp_size, shares_samples=True))
     blocks = {block.path: block for block in graph.blocks}
     for region in regions:
         if region.kind == ROOT:
@@ -194,8 +194,6 @@ class _Reader:
                 f"{what}: shape {meta.shape} cannot be {text} over tp={self.axis.size}; "
                 "choose a dim that divides, or Replicate()"
             )
-        if isinstance(placement, Shard) and placement.dim in meta.batch_dims:
-            raise PlanError(f"{what}: {text} splits the batch, which tp leaves whole")
         return placement
 
 

@@ -5,8 +5,9 @@ output without it is a sum over the ranks: partial. An operand without it is rea
 rank, and every rank computes a term of its gradient, so its gradient is partial; unless it is added
 to a result that is itself partial: then it enters as a partial, once, and its gradient is whole.
 
-On ``tp`` a letter that shares a dim with the batch anywhere is left alone, so that the axes that
-split the batch and ``tp`` never split one dim. On the batch axes only the batch is split.
+On the batch axes only the batch is split. On ``tp`` the batch is, where its ranks share samples; a
+letter that is not the batch but shares a dim with it anywhere is left alone. How many samples there
+are is not asked: who takes such a strategy sees to it that the ranks divide them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ def _split(
     parts: Mapping[str, Sequence[int]],
 ) -> Iterator[Strategy]:
     for letter in equation.letters:
-        if letter in equation.whole or not _allowed(equation, letter, tensors, axis):
+        carried = _carried(equation, letter, tensors)
+        if letter in equation.whole or not _allowed(equation, letter, carried, axis):
+            continue
+        if any(carried) and not axis.splits_batch:
+            yield _strategy(equation, letter, 1)
             continue
         for count in dict.fromkeys((1, *parts.get(letter, ()))):
             if not equation.sizes[letter] or equation.sizes[letter] % (count * axis.size):
@@ -80,16 +85,21 @@ def _split(
                 yield made
 
 
-def _allowed(
-    equation: Equation, letter: str, tensors: Sequence[TensorMeta], axis: MeshAxis
-) -> bool:
-    carried = [
+def _carried(equation: Equation, letter: str, tensors: Sequence[TensorMeta]) -> list[bool]:
+    """For each dim that a letter is in, whether it follows the batch."""
+    return [
         dim in meta.batch_dims
         for dims, meta in zip((*equation.inputs, *equation.outputs), tensors, strict=True)
         for dim, letters in enumerate(dims)
         if letter in letters
     ]
-    return all(carried) if axis.splits_batch else not any(carried)
+
+
+def _allowed(equation: Equation, letter: str, carried: Sequence[bool], axis: MeshAxis) -> bool:
+    if axis.splits_batch:
+        return all(carried)
+    shares = axis.shares_samples and letter not in equation.only_batch_axes
+    return not any(carried) or (shares and all(carried))
 
 
 def _strategy(equation: Equation, letter: str, count: int) -> Strategy:

@@ -42,6 +42,7 @@ class Equation:
             of size one (or broadcast).
         sizes: extent of every letter.
         whole: letters that no rank may split.
+        only_batch_axes: letters that ``tp`` may not split, though the axes of the batch may.
         additive: positions of operands that are added to the result (a bias); when a summed letter
             is split, only one rank may add them.
         linear: groups of operands such that partial sums of all of a group, with the other
@@ -53,6 +54,7 @@ class Equation:
     outputs: tuple[Dims, ...]
     sizes: Mapping[str, int]
     whole: frozenset[str] = frozenset()
+    only_batch_axes: frozenset[str] = frozenset()
     additive: frozenset[int] = frozenset()
     linear: tuple[frozenset[int], ...] = ()
     local_ops: Mapping[str, LocalOp] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 The batch is split by two axes that behave alike: ``dp`` (ranks side by side) and ``mb``
 (microbatches one after another on the same rank, so no message can pass between them). ``tp`` is
-the axis on which operators are placed one by one.
+the axis on which operators are placed one by one. Its ranks all have a microbatch's samples; where
+``shares_samples`` they may share these out for some operators, each taking those next to each other.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
-    """One axis of the mesh: its name and how many ranks (or microbatches) it has."""
+    """One axis of the mesh: its name and how many ranks (or microbatches) it has.
+
+    ``shares_samples`` is about ``tp``: whether operators may split the batch on it as well.
+    """
 
     name: Literal["mb", "dp", "tp"]
     size: int
+    shares_samples: bool = False
 
     @property
     def splits_batch(self) -> bool:

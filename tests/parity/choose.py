@@ -36,14 +36,19 @@ def choices(
     recomputed: frozenset[str] = frozenset(),
     stages: tuple[StagePlan, ...] = (),
     again: Mapping[str, Again] | None = None,
+    shares_samples: bool = False,
 ) -> Choices:
-    """Walks the graph; ``pick`` chooses among the strategies that can follow their sources."""
+    """Walks the graph; ``pick`` chooses among the strategies that can follow their sources.
+
+    Args:
+        shares_samples: whether ranks of ``tp`` may share samples too.
+    """
     stored = {
         node.name: storage(node, _storages(graph, node, tp)) for node in graph.of_kind("parameter")
     }
     entries: dict[str, tuple[Placement, ...]] = {}
     strategies: dict[str, Strategy] = {}
-    axis = MeshAxis("tp", tp)
+    axis = MeshAxis("tp", tp, shares_samples=shares_samples)
     for node in graph.of_kind("call"):
         block = graph.block_of.get(node.name)
         placed: dict[Ref, Placement] = {}
@@ -51,7 +56,7 @@ def choices(
             first = graph.kinds[block.kind][0]
             if block.kind not in entries:
                 entries[block.kind] = tuple(
-                    entry(_entries(graph, ref, tp, _source(ref, strategies, stored)))
+                    entry(_entries(graph, ref, axis, _source(ref, strategies, stored)))
                     for ref in block.inputs
                 )
             placed = dict(zip(block.inputs, entries[block.kind], strict=True))
@@ -161,12 +166,13 @@ def _storages(graph: OpGraph, node: OpNode, tp: int) -> list[Placement]:
     return [Replicate(), *shards]
 
 
-def _entries(graph: OpGraph, ref: Ref, tp: int, source: Placement) -> list[Placement]:
+def _entries(graph: OpGraph, ref: Ref, axis: MeshAxis, source: Placement) -> list[Placement]:
     meta = graph.meta(ref)
     shards = [
         Shard(dim)
         for dim in range(len(meta.shape))
-        if dim not in meta.batch_dims and divides(Shard(dim), meta.shape, tp)
+        if (dim not in meta.batch_dims or axis.shares_samples)
+        and divides(Shard(dim), meta.shape, axis.size)
     ]
     partial = [Partial()] if not isinstance(source, Shard) and meta.requires_grad else []
     return [Replicate(), *shards, *partial]

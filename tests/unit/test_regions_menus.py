@@ -79,7 +79,7 @@ def case(seed: int, recompute: str, operators: int = 3) -> Case:
     draw = random.Random(seed)
     graph = random_model(seed, operators=operators)
     rules, axis = GraphRules(graph), MeshAxis("tp", TP)
-    space = build_space(fold(graph), TP, lambda node, tp: rules.strategies(node, axis))
+    space = build_space(fold(graph), axis, rules.strategies)
     few = []
     for name, options in zip(space.names, space.strategies, strict=True):
         others = draw.sample(options[1:], min(len(options) - 1, draw.choice([1, 1, 2])))
@@ -119,6 +119,23 @@ def test_the_least_value_is_that_of_all_assignments(seed: int, recompute: str) -
             at = prices(made.draw)
             best = min(cost(amounts, at) for amounts in ways if amounts is not None)
             assert menu.least(at).value == pytest.approx(best, rel=1e-9, abs=1e-15)
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=15)
+def test_the_least_memory_is_that_of_all_assignments(seed: int) -> None:
+    made = case(seed, "free")
+    for key in dict.fromkeys(made.menus.keys):
+        oracle, crossing = made.oracle(key), made.crossing()
+        modes = MODES["free"] if key in made.graph.kinds and oracle.needed() else ("nothing",)
+        ways = [oracle.amounts(way) for way in oracle.ways(crossing, modes)]
+        at = replace(
+            prices(made.draw), forward_s=0.0, backward_input_s=0.0, backward_weight_s=0.0,
+            kept_bytes=1e-10, recomputed_bytes=0.0,
+        )  # fmt: skip
+        best = min(cost(amounts, at) for amounts in ways if amounts is not None)
+        found = made.menus.fixed(key, crossing).least_values([at])[0]
+        assert found == pytest.approx(best, rel=1e-9, abs=1e-15)
 
 
 @given(SEEDS)

@@ -158,11 +158,10 @@ def changed(regions, index, **fields):
         (1, {"blocks": ("layers.0",)}, "region layers.0 lacks block 'layers.1'"),
         (1, {"recomputed": ("first",)}, "region layers.0 has recomputed block 'first'"),
         (1, {"inputs": ()}, "has 0 input placements, but the block reads 1"),
-        (1, {"inputs": ("Shard(0)",)}, r"input first/linear of region layers.0: Shard\(0\) splits"),
         (
             1,
             {"operators": {"up/linear": "q", "down/linear": "k"}},
-            "layers.0.up/linear has no strategy 'q' with tp=2; choose one of replicate, n, k",
+            "layers.0.up/linear has no strategy 'q' with tp=2; choose one of replicate, d0, n, k",
         ),
         (
             1,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from autoplan.search.folded_graph import FoldedSizes, door_name
 from autoplan.search.space import placements_of
+from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Placement, Replicate
 from autoplan.trace.graph import OpGraph, Ref, TensorMeta
 from autoplan.trace.stack import Item, Stack
@@ -41,16 +42,18 @@ def folded_ref(graph: OpGraph, ref: Ref) -> Ref:
     return Ref(graph.representative.get(ref.node, ref.node), ref.index)
 
 
-def boundaries_of(stack: Stack, sizes: FoldedSizes, tp: int) -> tuple[Boundary, ...]:
-    """All boundaries of a model, in the order in which items first read them."""
+def boundaries_of(stack: Stack, sizes: FoldedSizes, axis: MeshAxis) -> tuple[Boundary, ...]:
+    """All boundaries of a model on ``tp``, in the order in which items first read them."""
     whole = folded_ref(stack.graph, stack.graph.output)
-    return tuple(_boundary(group, sizes, tp, is_whole=whole in group) for group in _groups(stack))
+    return tuple(_boundary(group, sizes, axis, is_whole=whole in group) for group in _groups(stack))
 
 
-def _boundary(group: tuple[Ref, ...], sizes: FoldedSizes, tp: int, *, is_whole: bool) -> Boundary:
+def _boundary(
+    group: tuple[Ref, ...], sizes: FoldedSizes, axis: MeshAxis, *, is_whole: bool
+) -> Boundary:
     metas = [sizes.meta(ref) for ref in group]
     made = next(ref for ref in group if ref.node not in sizes.doors)
-    offered = tuple(placements_of(sizes.meta(made), tp))
+    offered = tuple(placements_of(sizes.meta(made), axis))
     meta = sizes.meta(made)
     learns = any(each.requires_grad for each in metas)
     return Boundary(

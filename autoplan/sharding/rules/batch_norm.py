@@ -72,6 +72,7 @@ def _batch_norm(call: Call) -> Equation:
         outputs=(letters(shape),),
         sizes={**sizes(shape), "kept": shape[1]},
         whole=whole | {"kept"},
+        only_batch_axes=names([0]) if takes_statistics(call.node) else frozenset(),
     )
 
 
