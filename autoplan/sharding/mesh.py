@@ -2,8 +2,8 @@
 
 The batch is split by two axes that behave alike: ``dp`` (ranks side by side) and ``mb``
 (microbatches one after another on the same rank, so no message can pass between them). ``tp`` is
-the axis on which operators are placed one by one. Its ranks all have a microbatch's samples; where
-``shares_samples`` they may share these out for some operators, each taking those next to each other.
+the axis on which operators are placed one by one. Its ranks all have the samples of a microbatch;
+where it ``shares_samples`` they may share these out for some operators, each taking neighbours.
 """
 
 from __future__ import annotations
