@@ -9,9 +9,10 @@ that two equal towers of layers give blocks of layers; then groups of two or thr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autoplan.errors import UnsupportedModelError
 from autoplan.trace.graph import Arg, Block, OpNode, Ref, SavedTensor
 
 _GROUP_SIZES = (4, 2)
@@ -27,10 +28,10 @@ class _Span:
     stop: int
 
 
-def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
+def find_blocks(nodes: Sequence[OpNode], results: Iterable[Ref]) -> tuple[Block, ...]:
     """The blocks of a graph whose nodes are in final order and under final names."""
     calls = [node for node in nodes if node.kind == "call"]
-    reader = _Reader(calls, {node.name: node for node in nodes}, output)
+    reader = _Reader(calls, {node.name: node for node in nodes}, results)
     alike = _alike(calls)
     chosen: dict[_Span, str] = {}
     taken = bytearray(len(calls))
@@ -45,6 +46,30 @@ def find_blocks(nodes: Sequence[OpNode], output: Ref) -> tuple[Block, ...]:
     return tuple(
         reader.block(span, chosen[span]) for span in sorted(chosen, key=lambda span: span.start)
     )
+
+
+def blocks_at(
+    nodes: Sequence[OpNode], results: Iterable[Ref], paths: Collection[str]
+) -> tuple[Block, ...]:
+    """The modules at ``paths`` that run, as blocks; equal ones are of one kind.
+
+    Raises:
+        UnsupportedModelError: naming a module whose calls are not one piece.
+    """
+    calls = [node for node in nodes if node.kind == "call"]
+    reader = _Reader(calls, {node.name: node for node in nodes}, results)
+    spans = {span.path: span for span in _spans(calls)}
+    running = {path for node in calls for path in _prefixes(node.module)}
+    for path in paths:
+        if path in running and path not in spans:
+            raise UnsupportedModelError(f"{path} runs in pieces here, but in one for the loss")
+    found = [
+        (span, group[0].path)
+        for group in reader.equal(spans[path] for path in paths if path in spans)
+        for span in group
+    ]
+    found.sort(key=lambda each: each[0].start)
+    return tuple(reader.block(span, kind) for span, kind in found)
 
 
 def _alike(calls: Sequence[OpNode]) -> list[list[_Span]]:
@@ -77,11 +102,11 @@ def _prefixes(path: str) -> Iterator[str]:
 class _Reader:
     """Reads spans of a graph: their structure, and what they exchange with the rest."""
 
-    def __init__(self, calls: Sequence[OpNode], by_name: dict[str, OpNode], output: Ref):
+    def __init__(self, calls: Sequence[OpNode], by_name: dict[str, OpNode], results: Iterable[Ref]):
         self.calls = calls
         self.by_name = by_name
         self.position = {node.name: index for index, node in enumerate(calls)}
-        self.last_read: dict[Ref, int] = {output: len(calls)}
+        self.last_read: dict[Ref, int] = dict.fromkeys(results, len(calls))
         for index, node in enumerate(calls):
             for ref in node.operands:
                 self.last_read[ref] = max(self.last_read.get(ref, 0), index)

@@ -73,10 +73,10 @@ class Converter:
                 self._add(self._call(node, other))
         return list(self.converted.values())
 
-    def output(self) -> Ref:
-        """The loss."""
+    def results(self) -> tuple[Ref, ...]:
+        """What the program returns."""
         last: Any = next(node for node in reversed(self.graphs[0].nodes) if node.op == "output")
-        return self._ref(last.args[0][0])
+        return tuple(map(self._ref, last.args[0]))
 
     def _add(self, node: Draft) -> None:
         self.converted[node.name] = node

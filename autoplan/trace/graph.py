@@ -156,7 +156,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class OpGraph:
-    """The whole model and its loss.
+    """The whole model and its loss, or what the model returns without one.
 
     Attributes:
         nodes: in topological order; inputs, parameters, buffers and constants before calls.
@@ -167,6 +167,7 @@ class OpGraph:
         fingerprint: hash of names, shapes, dtypes and structure; independent of the batch.
         unread_draws: dropouts of the forward that the loss does not need, each by the name of the
             next one among the nodes (``trace.unread``).
+        outputs: of a model without its loss, all that it returns; ``output`` is then the first.
     """
 
     nodes: tuple[OpNode, ...]
@@ -176,6 +177,12 @@ class OpGraph:
     tied: tuple[tuple[str, ...], ...] = ()
     fingerprint: str = ""
     unread_draws: tuple[str, ...] = ()
+    outputs: tuple[Ref, ...] = ()
+
+    @property
+    def results(self) -> tuple[Ref, ...]:
+        """All that the graph returns."""
+        return self.outputs or (self.output,)
 
     @cached_property
     def by_name(self) -> dict[str, OpNode]:

@@ -40,9 +40,9 @@ def _base(node: Draft) -> str:
     return node.target
 
 
-def live(drafts: Iterable[Draft], output: Ref) -> list[Draft]:
-    """Without the calls that the output does not need."""
-    needed = {output.node}
+def live(drafts: Iterable[Draft], results: Iterable[Ref]) -> list[Draft]:
+    """Without the calls that the results do not need."""
+    needed = {ref.node for ref in results}
     kept: list[Draft] = []
     for node in reversed(list(drafts)):
         if node.kind != "call" or node.name in needed:

@@ -49,7 +49,7 @@ class LossProgram(nn.Module):
     def input_names(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self._inputs)
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+    def forward(self, *tensors: torch.Tensor) -> Any:
         given = iter(tensors)
         args, kwargs, targets = [], {}, None
         for (name, role, constant), is_tensor in zip(self._inputs, self._is_tensor, strict=True):
@@ -60,12 +60,13 @@ class LossProgram(nn.Module):
                 kwargs[name] = value
             else:
                 targets = value
-        outputs = self.model(*args, **kwargs)
-        return (
-            outputs_to_loss(outputs)
-            if self.loss_fn is None
-            else _checked(self.loss_fn(outputs, targets), "loss_fn")
-        )
+        return self.result(self.model(*args, **kwargs), targets)
+
+    def result(self, outputs: Any, targets: Any) -> Any:
+        """What the program returns, from what the model does."""
+        if self.loss_fn is None:
+            return outputs_to_loss(outputs)
+        return _checked(self.loss_fn(outputs, targets), "loss_fn")
 
 
 def outputs_to_loss(outputs: Any) -> torch.Tensor:
@@ -101,7 +102,7 @@ def export_loss(
     refuse: Refuse = refuse_at_once,
     batch_norm: BatchNormMode = "sync",
 ) -> ExportedProgram:
-    """Exports the program on fake tensors.
+    """Exports the program, of the loss or another result, on fake tensors.
 
     Args:
         refuse: told what the graph would not hold.

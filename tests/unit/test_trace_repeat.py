@@ -10,12 +10,13 @@ from torch import nn
 
 from autoplan.trace import repeat_ops
 from autoplan.trace.batch_sizes import traced_batches
-from autoplan.trace.capture import _folded, _Subject, capture
+from autoplan.trace.capture import assemble, capture
 from autoplan.trace.inputs import read_inputs
 from autoplan.trace.kernels import gpu_call
 from autoplan.trace.program import export_loss
 from autoplan.trace.refusals import refuse_at_once
 from autoplan.trace.repeat_memo import BlockMemo
+from autoplan.trace.traces import Subject, folded
 from tests.unit import trace_models as models
 
 GLOBAL = torch.tensor([0.5])
@@ -175,7 +176,7 @@ def test_blocks_that_share_a_part_give_the_whole_trace():
 
 def _subject(model, example):
     inputs = read_inputs(model, example, with_targets=False, batch_dims=None)
-    return _Subject(
+    return Subject(
         model,
         inputs,
         None,
@@ -213,8 +214,10 @@ FOLDED = [
 def test_folding_itself_succeeds(mode):
     """Without the fallback to the whole trace."""
     model, example = Chain(mode), (torch.randn(4, 3, 8),)
-    folded = _folded(_subject(model, example), traced_batches(None), gpu_call)
-    assert folded == capture(model, example, fold=False)
+    batches = traced_batches(None)
+    made = partial(assemble, batches=batches, call=gpu_call, refuse=refuse_at_once)
+    graph, _ = folded(_subject(model, example), batches, made)
+    assert graph == capture(model, example, fold=False)
 
 
 def test_stand_ins_have_constants_of_their_own():
