@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed.stamp
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
-.PHONY: help install demo validate test test-all device-check lint format clean
+.PHONY: help install demo examples validate test test-all device-check lint format clean
 
 help:
 	@echo "make demo      plan GPT-2 for a GPU node, then train a small GPT-2 in parallel here"
+	@echo "make examples  the other examples, one of them a training that stops and goes on"
 	@echo "make validate  predictions against published training runs, also with sets left out"
 	@echo "make test      the tests (under 15 minutes on two cores)"
 	@echo "                with TORCH=2.14.1 on that release, installed beside"
@@ -37,6 +38,16 @@ demo: $(INSTALLED)
 	$(BIN)/autoplan plan gpt2 --cluster dgx-h100 --global-batch 64
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \
 		examples/02_train_parallel.py
+
+examples: $(INSTALLED)
+	$(BIN)/python examples/03_ask_why.py
+	$(BIN)/python examples/04_custom_operator.py
+	$(BIN)/python examples/05_how_many_nodes.py
+	rm -rf build/example
+	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \
+		examples/06_train.py --checkpoint build/example --stop-at 30
+	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 \
+		examples/06_train.py --checkpoint build/example --pin tp=2
 
 validate: $(INSTALLED)
 	$(BIN)/autoplan validate benchmarks/data/training.csv

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         save_plan,
         verify,
     )
+    from autoplan.capacity import size, sweep
     from autoplan.checkup import doctor
     from autoplan.custom_ops.register import register_rule
     from autoplan.errors import (
@@ -51,6 +52,8 @@ _HOMES = {
     "plan": "api",
     "print_report": "api",
     "save_plan": "api",
+    "size": "capacity",
+    "sweep": "capacity",
     "verify": "api",
     "AutoplanError": "errors",
     "CheckpointError": "errors",
@@ -91,6 +94,8 @@ __all__ = [
     "reference_dropout",
     "register_rule",
     "save_plan",
+    "size",
+    "sweep",
     "verify",
 ]
 

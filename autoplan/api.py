@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
     from autoplan.search.deadline import Deadline
+    from autoplan.sizing.sizes import Sizing
+    from autoplan.sizing.sweeps import Sweep
     from autoplan.trace.graph import OpGraph
     from autoplan.verdict import Verification
     from autoplan.zoo import ModelUnderPlan
@@ -291,8 +293,11 @@ def dry_run(
     return rehearse(decided, case.model, graph)
 
 
-def print_report(found: Plan | Explanation | Verification | Rehearsal | Findings) -> None:
-    """Prints a plan with its cost, an explanation, a verification, a dry run or findings."""
+def print_report(
+    found: Plan | Explanation | Verification | Rehearsal | Findings | Sizing | Sweep,
+) -> None:
+    """Prints what any function of autoplan has found, on stdout, as its command does."""
+    from autoplan.explanation import Explanation
     from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
     from autoplan.report import doctor, explanation, rehearsal, text, verification
@@ -306,8 +311,21 @@ def print_report(found: Plan | Explanation | Verification | Rehearsal | Findings
         doctor.print_findings(found)
     elif isinstance(found, Verification):
         verification.print_verification(found)
-    else:
+    elif isinstance(found, Explanation):
         explanation.print_explanation(found)
+    else:
+        _print_sizes(found)
+
+
+def _print_sizes(found: Sizing | Sweep) -> None:
+    from autoplan.report.sizing import print_sizing
+    from autoplan.report.sweep import print_sweep
+    from autoplan.sizing.sizes import Sizing
+
+    if isinstance(found, Sizing):
+        print_sizing(found)
+    else:
+        print_sweep(found)
 
 
 def _planned(
