@@ -122,6 +122,23 @@ def test_the_least_value_is_that_of_all_assignments(seed: int, recompute: str) -
 
 
 @given(SEEDS)
+@settings(deadline=None, max_examples=15)
+def test_the_least_memory_is_that_of_all_assignments(seed: int) -> None:
+    made = case(seed, "free")
+    for key in dict.fromkeys(made.menus.keys):
+        oracle, crossing = made.oracle(key), made.crossing()
+        modes = MODES["free"] if key in made.graph.kinds and oracle.needed() else ("nothing",)
+        ways = [oracle.amounts(way) for way in oracle.ways(crossing, modes)]
+        at = replace(
+            prices(made.draw), forward_s=0.0, backward_input_s=0.0, backward_weight_s=0.0,
+            kept_bytes=1e-10, recomputed_bytes=0.0,
+        )  # fmt: skip
+        best = min(cost(amounts, at) for amounts in ways if amounts is not None)
+        found = made.menus.fixed(key, crossing).least_values([at])[0]
+        assert found == pytest.approx(best, rel=1e-9, abs=1e-15)
+
+
+@given(SEEDS)
 @settings(deadline=None, max_examples=60)
 def test_columns_take_what_their_choices_say(seed: int) -> None:
     made = case(seed, "free", operators=6)

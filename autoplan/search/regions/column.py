@@ -72,6 +72,12 @@ class Prices:
     trained_elements: float = 0.0
     frozen_elements: float = 0.0
 
+    @property
+    def is_of_memory(self) -> bool:
+        """Whether only what is held from a forward to its backward, and parameters, have one."""
+        seconds = self.forward_s, self.backward_input_s, self.backward_weight_s
+        return not any((*seconds, self.recomputed_bytes, self.working_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class Least:

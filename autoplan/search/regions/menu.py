@@ -137,8 +137,8 @@ def _table(
             for pairs in [list(zip(wide.options, wide.again, strict=True))]
         ]
     )
-    add_weight_conversions(ways, costs, terms)
-    add_storages(ways, costs, terms)
+    add_weight_conversions(ways, costs, lambda _: terms)
+    add_storages(ways, costs, lambda _: terms)
     working = [(0.0,) * size for size in terms.sizes]
     for node in ways.region.calls:
         number = ways.number[node.name]
@@ -260,9 +260,17 @@ class RegionMenu:
         return Least(value_of(column, prices), column)
 
     def _worth_asking(self, prices: Prices) -> Sequence[int]:
-        """The modes that can be best; where memory is free, nothing gains from running again."""
-        is_free = not prices.kept_bytes and self.tables.ways[0].mode is Mode.NOTHING
-        return [0] if is_free else self.tables.offered
+        """The modes that can be best.
+
+        Where memory is free, nothing gains from running again. Where nothing but memory has a
+        price, what runs single calls again has the choices of what runs all again, and keeps more.
+        """
+        of = [ways.mode for ways in self.tables.ways]
+        if not prices.kept_bytes and of[0] is Mode.NOTHING:
+            return [0]
+        if prices.is_of_memory and Mode.ALL in of:
+            return [number for number, mode in enumerate(of) if mode is not Mode.CALLS]
+        return self.tables.offered
 
     def _column(self, mode: int, found: tuple[int, ...]) -> Column:
         taken, table = self._taken[mode], self.tables.table(mode)
