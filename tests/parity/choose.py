@@ -21,6 +21,7 @@ from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
 WHOLE = Replicate()
+LOOKUPS = ("aten.embedding.default", "autoplan.bags.default")
 Pick = Callable[[OpNode, Sequence[Strategy], Sequence[Placement]], Strategy]
 
 
@@ -127,6 +128,36 @@ def recipe(
         follow,
         storage=storage,
         entry=lambda offered: entry if entry in offered else Replicate(),
+        **degrees,
+    )
+
+
+def own_samples(graph: OpGraph, tp: int, **degrees) -> Choices:
+    """Tables by columns; all else whole on every rank, which learns from samples of its own."""
+    tables = {node.operands[0].node for node in graph.of_kind("call") if node.target in LOOKUPS}
+
+    def by_samples(node: OpNode, offered: Sequence[Strategy], _: Sequence[Placement]) -> Strategy:
+        if node.target in LOOKUPS:
+            return next(strategy for strategy in offered if strategy.label == "m")
+        if not node.outputs[0].requires_grad:
+            return offered[0]
+        metas = [graph.meta(ref) for ref in node.operands]
+        return next(
+            (
+                strategy
+                for strategy in offered
+                for port, meta in zip(strategy.inputs, metas, strict=True)
+                if isinstance(port.placement, Shard) and port.placement.dim in meta.batch_dims
+            ),
+            offered[0],
+        )
+
+    return choices(
+        graph,
+        tp,
+        by_samples,
+        storage=lambda node, offered: Shard(1) if node.name in tables else offered[0],
+        shares_samples=True,
         **degrees,
     )
 
