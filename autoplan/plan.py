@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from autoplan.job import Job
+from autoplan.plan_details import BlockFlow, ModuleMemory, Outlook
 from cost_models.memory import MemoryBreakdown
 from cost_models.schedule_times import StageTimes
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +138,7 @@ class Estimate:
         exposed_by_axis_s: what ``exposed_comm_s`` is made of.
         head_s: messages over ``dp`` that show before the first forward of all stages.
         timings: of each stage in the model's order; one without a pipeline.
+        modules: what fills a device of the fullest rank, the largest first.
     """
 
     step_s: float
@@ -156,6 +158,7 @@ class Estimate:
     exposed_by_axis_s: Mapping[str, float] = field(default_factory=dict)
     head_s: float = 0.0
     timings: tuple[StageTiming, ...] = ()
+    modules: tuple[ModuleMemory, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,6 +221,8 @@ class Plan:
             (hybrid sharding); it divides ``dp``.
         warnings: what keeps the plan from running as it stands.
         opaque: the operators of the model that have no rule.
+        flows: how blocks run, by region, but for blocks of too many operators to be drawn.
+        outlook: other sizes of the same training, where they were asked for.
     """
 
     job: Job
@@ -236,4 +241,6 @@ class Plan:
     replicas: int = 1
     warnings: tuple[str, ...] = ()
     opaque: tuple[OpaquePlan, ...] = ()
+    flows: tuple[BlockFlow, ...] = ()
+    outlook: Outlook | None = None
     version: int = PLAN_VERSION

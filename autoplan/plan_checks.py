@@ -33,6 +33,7 @@ def check_plan(plan: Plan) -> None:
         _check_stages(plan.stages, plan.regions)
     _check_estimate(plan.estimate)
     _check_timings(plan)
+    _check_flows(plan)
 
 
 def _check_counts(plan: Plan) -> None:
@@ -90,6 +91,22 @@ def _check_timings(plan: Plan) -> None:
         check_times([timing.times for timing in timings])
     except ScheduleError as error:
         raise _wrong("estimate.timings", one_line(str(error))) from None
+
+
+def _check_flows(plan: Plan) -> None:
+    """Each is of a block, and reads what enters or stands above."""
+    inputs = {block: len(region.inputs) for region in plan.regions for block in region.blocks}
+    for number, flow in enumerate(plan.flows):
+        where = f"flows.{number}"
+        if flow.block not in inputs:
+            raise _wrong(f"{where}.block", f"{_named(flow.block)} is in no region")
+        first = -inputs[flow.block]
+        reads = [(f"operators.{n}.reads", n, o.reads) for n, o in enumerate(flow.operators)]
+        for member, stop, found in (*reads, ("outputs", len(flow.operators), flow.outputs)):
+            sources = (read.source for read in found if read.source is not None)
+            stray = next((source for source in sources if not first <= source < stop), None)
+            if stray is not None:
+                raise _wrong(f"{where}.{member}", f"{stray} is none that comes before")
 
 
 def _check_regions(regions: tuple[RegionPlan, ...]) -> None:

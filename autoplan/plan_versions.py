@@ -40,6 +40,7 @@ _NEW_MEMBERS = {
         "opaque",
         "job.batch_norm",
     ),
+    6: ("estimate.modules", "flows", "outlook"),
 }
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from autoplan.plan import Plan
+from autoplan.plan_details import Outlook, ScalingPoint, SizeLimit
 from autoplan.report.assumptions import installed_profile
 from autoplan.report.fold import parameter_rows
 from autoplan.report.held_memory import held_memory
@@ -25,10 +26,13 @@ from hardware_profiles.spec import ClusterSpec
 
 if TYPE_CHECKING:
     from autoplan.report.summary_types import (
+        Limit,
         OperatorsAgain,
+        OutlookShown,
         Profile,
         RankOverStep,
         Recompute,
+        ScaledPoint,
         Trust,
     )
 
@@ -67,6 +71,8 @@ def summary(plan: Plan, *, search_s: float | None = None) -> dict[str, Any]:
         "alternatives": [asdict(other) for other in plan.alternatives],
         "warnings": list(plan.warnings),
         "opaque": [asdict(operator) for operator in plan.opaque],
+        "flows": [asdict(flow) for flow in plan.flows],
+        "outlook": _outlook(plan.outlook),
         "memory_over_step": _memory_over_step(plan),
         "profile": _profile(plan, cluster),
         "trust": _trust(plan, cluster),
@@ -137,6 +143,39 @@ def _memory_over_step(plan: Plan) -> list[RankOverStep]:
         }
         for rank, held in enumerate(found)
     ]
+
+
+def _outlook(outlook: Outlook | None) -> OutlookShown | None:
+    """With ``T_n / (n T_1)`` at each point."""
+    if outlook is None:
+        return None
+    return {
+        "scaling": [_scaled(outlook, point) for point in outlook.scaling],
+        "largest_microbatch": _limit(outlook.largest_microbatch),
+        "longest_sequence": _limit(outlook.longest_sequence),
+    }
+
+
+def _limit(limit: SizeLimit | None) -> Limit | None:
+    if limit is None:
+        return None
+    return {
+        "value": limit.value,
+        "does_not_fit": limit.does_not_fit,
+        "peak_memory_bytes": limit.peak_memory_bytes,
+    }
+
+
+def _scaled(outlook: Outlook, point: ScalingPoint) -> ScaledPoint:
+    return {
+        "nodes": point.nodes,
+        "devices": point.devices,
+        "global_batch": point.global_batch,
+        "samples_per_s": point.samples_per_s,
+        "step_s": point.step_s,
+        "reason": point.reason,
+        "scaling": outlook.scaling_of(point),
+    }
 
 
 def _profile(plan: Plan, cluster: ClusterSpec | None) -> Profile | None:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from autoplan.plan import Alternative, MeshPlan, OpaquePlan, StagePlan, StageTiming
+from autoplan.plan_details import BlockFlow, ModuleMemory
 
 
 class Model(TypedDict):
@@ -97,6 +98,7 @@ class Estimated(TypedDict):
     memory_limit_bytes: int
     stages: list[Rank]
     timings: list[StageTiming]
+    modules: list[ModuleMemory]
 
 
 class Search(TypedDict):
@@ -119,6 +121,34 @@ class RankOverStep(TypedDict):
     moments: list[tuple[float, int]]
 
 
+class ScaledPoint(TypedDict):
+    """``scaling`` is T_n / (n T_1); None, as are the seconds, where there is no plan."""
+
+    nodes: int
+    devices: int
+    global_batch: int
+    samples_per_s: float | None
+    step_s: float | None
+    reason: str
+    scaling: float | None
+
+
+class Limit(TypedDict):
+    """``does_not_fit`` is None where no larger size was tried."""
+
+    value: int
+    does_not_fit: int | None
+    peak_memory_bytes: int
+
+
+class OutlookShown(TypedDict):
+    """Other sizes of the same training, as far as they were asked for."""
+
+    scaling: list[ScaledPoint]
+    largest_microbatch: Limit | None
+    longest_sequence: Limit | None
+
+
 class Profile(TypedDict):
     """``values`` counts the profile's values by where they are from."""
 
@@ -138,7 +168,7 @@ class Trust(TypedDict):
 
 
 class Summary(TypedDict):
-    """``profile`` and ``trust`` are None where they are not known."""
+    """``profile`` and ``trust`` are None where they are not known, ``outlook`` where not asked."""
 
     model: Model
     job: Asked
@@ -157,6 +187,8 @@ class Summary(TypedDict):
     alternatives: list[Alternative]
     warnings: list[str]
     opaque: list[OpaquePlan]
+    flows: list[BlockFlow]
+    outlook: OutlookShown | None
     memory_over_step: list[RankOverStep]
     profile: Profile | None
     trust: Trust | None

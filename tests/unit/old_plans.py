@@ -9,14 +9,15 @@ from autoplan import plan_io
 from autoplan.plan import Plan
 
 # By version: objects of the file that lack members which the present version has.
+_LACKS_IN_5 = {"": ("flows", "outlook"), "estimate": ("modules",)}
 _LACKS_IN_4 = {
-    "": ("opaque",),
+    "": ("opaque", "flows", "outlook"),
     "job": ("batch_norm",),
-    "estimate": ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings"),
+    "estimate": ("comm_bytes", "comm_counts", "exposed_by_axis_s", "head_s", "timings", "modules"),
 }
 _LACKS_IN_3 = _LACKS_IN_4 | {"regions.*": ("reconverted_inputs",)}
 _LACKS_IN_2 = _LACKS_IN_4 | {
-    "": ("stages", "replicas", "opaque"),
+    "": ("stages", "replicas", "opaque", "flows", "outlook"),
     "job": ("planned_only", "batch_norm"),
     "job.pins": ("schedule", "stages_per_rank", "replicas", "outermost"),
     "mesh": ("outermost",),
@@ -28,7 +29,7 @@ _LACKS_IN_2 = _LACKS_IN_4 | {
 _LACKS_IN_1 = _LACKS_IN_2 | {
     "job": ("memory_limit_bytes", "placements", "planned_only", "batch_norm")
 }
-LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3, 4: _LACKS_IN_4}
+LACKS = {1: _LACKS_IN_1, 2: _LACKS_IN_2, 3: _LACKS_IN_3, 4: _LACKS_IN_4, 5: _LACKS_IN_5}
 
 
 def as_version(plan: Plan, version: int, *, keeping: str = "") -> str:

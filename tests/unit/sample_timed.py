@@ -21,6 +21,15 @@ from autoplan.plan import (
     StagePlan,
     StageTiming,
 )
+from autoplan.plan_details import (
+    BlockFlow,
+    FlowOperator,
+    ModuleMemory,
+    Outlook,
+    ScalingPoint,
+    SizeLimit,
+    TensorRead,
+)
 from cost_models.memory import MemoryBreakdown
 from cost_models.schedule_times import StageTimes
 from hardware_profiles.load import load
@@ -76,9 +85,73 @@ REGIONS = (
         parameters={"embed.weight": "Shard(0)", "<script>alert(1)</script>": "Replicate()"},
     ),
     RegionPlan(
-        kind=LAYERS[0], blocks=LAYERS, recomputed=LAYERS[:2], operators={}, inputs=(),
+        kind=LAYERS[0], blocks=LAYERS, recomputed=LAYERS[:2], operators={}, inputs=("Replicate()",),
         parameters={"up.weight": "Shard(0)", "down.weight": "Shard(1)"},
     ),
+)  # fmt: skip
+
+
+def module(name: str, kind: str, states: int, activations: int) -> ModuleMemory:
+    """Of the first rank, in GiB."""
+    return ModuleMemory(
+        kind=kind, module=name, copies=4 if kind else 1, parameters=states * GIB,
+        gradients=states * GIB, optimizer_state=states * GIB, gathered_parameters=0,
+        activations=activations * GIB,
+    )  # fmt: skip
+
+
+MODULES = (
+    module("down", LAYERS[0], 1, 7), module("<script>up</script>", LAYERS[0], 1, 2),
+    module("", LAYERS[0], 0, 1), module("embed", "", 0, 1),
+)  # fmt: skip
+
+FLOW = BlockFlow(
+    block=LAYERS[0],
+    operators=(
+        FlowOperator(
+            name="norm/layer_norm", placement="Replicate()", reads=(TensorRead(source=-1),),
+            recomputed=True,
+        ),
+        FlowOperator(
+            name="<script>up</script>/linear", placement="Shard(2)",
+            reads=(
+                TensorRead(source=0, backward="all_reduce", nbytes=GIB // 8),
+                TensorRead(source=None, forward="all_gather", backward="reduce_scatter",
+                           nbytes=GIB // 16),
+            ),
+        ),
+        FlowOperator(
+            name="up/gelu", placement="Shard(2)", reads=(TensorRead(source=1),), recomputed=True
+        ),
+        FlowOperator(
+            name="down/linear", placement='Partial("sum")', reads=(TensorRead(source=2),)
+        ),
+        FlowOperator(
+            name="add", placement="Replicate()",
+            reads=(
+                TensorRead(source=-1),
+                TensorRead(source=3, forward="all_reduce", nbytes=GIB // 8),
+            ),
+        ),
+    ),
+    outputs=(TensorRead(source=4),),
+)  # fmt: skip
+
+
+def scaled(nodes: int, samples_per_s: float | None, reason: str = "") -> ScalingPoint:
+    return ScalingPoint(
+        nodes=nodes, devices=8 * nodes, global_batch=16 * nodes, samples_per_s=samples_per_s,
+        step_s=samples_per_s and 16 * nodes / samples_per_s, reason=reason,
+    )  # fmt: skip
+
+
+OUTLOOK = Outlook(
+    scaling=(
+        scaled(1, 98.16), scaled(2, 180.0), scaled(4, None, "nothing fits <b>here</b>"),
+        scaled(8, 600.0),
+    ),
+    largest_microbatch=SizeLimit(value=6, does_not_fit=7, peak_memory_bytes=70 * GIB),
+    longest_sequence=SizeLimit(value=65536, does_not_fit=None, peak_memory_bytes=75 * GIB),
 )  # fmt: skip
 
 ESTIMATE = Estimate(
@@ -99,6 +172,7 @@ ESTIMATE = Estimate(
     exposed_by_axis_s={"dp": 0.005, "pp": 0.003, "tp": 0.012},
     head_s=HEAD_S,
     timings=(timing(0.001, 0.0), timing(0.0, 0.001)),
+    modules=MODULES,
 )
 
 OTHERS = (
@@ -142,4 +216,6 @@ TIMED = Plan(
         StagePlan(rank=1, first=LAYERS[4], blocks=LAYERS[4:]),
     ),
     warnings=("<img src=x> is only a name",),
+    flows=(FLOW,),
+    outlook=OUTLOOK,
 )

@@ -28,6 +28,15 @@ from autoplan.plan import (
     StagePlan,
     StageTiming,
 )
+from autoplan.plan_details import (
+    BlockFlow,
+    FlowOperator,
+    ModuleMemory,
+    Outlook,
+    ScalingPoint,
+    SizeLimit,
+    TensorRead,
+)
 from cost_models.memory import MemoryBreakdown
 from cost_models.schedule_times import StageTimes
 from cost_models.schedules import ScheduleName
@@ -86,6 +95,22 @@ timings = st.builds(
     optimizer_s=shares,
     kept_bytes=count,
 )
+modules = st.builds(
+    ModuleMemory, kind=text, module=text, copies=degree,
+    **dict.fromkeys(
+        ("parameters", "gradients", "optimizer_state", "gathered_parameters", "activations"),
+        st.integers(0, 2**50),
+    ),
+)  # fmt: skip
+limits = st.builds(SizeLimit, value=count, does_not_fit=st.none() | count, peak_memory_bytes=count)
+points = st.builds(
+    ScalingPoint, nodes=degree, devices=degree, global_batch=degree,
+    samples_per_s=st.none() | st.floats(1e-6, 1e9), step_s=st.none() | shares, reason=text,
+)  # fmt: skip
+outlooks = st.none() | st.builds(
+    Outlook, scaling=st.lists(points, max_size=3).map(tuple),
+    largest_microbatch=st.none() | limits, longest_sequence=st.none() | limits,
+)  # fmt: skip
 outermost = st.sampled_from(["pp", "dp"])
 meshes = st.builds(
     MeshPlan, pp=st.integers(1, 5), dp=degree, cp=degree, ep=degree, tp=degree, outermost=outermost
@@ -157,7 +182,34 @@ def estimates_of(draw, pipeline_ranks: int, stages: int) -> Estimate:
         draw(estimates),
         stages=tuple(draw(ranks) for _ in range(pipeline_ranks)),
         timings=draw(st.just(()) | st.tuples(*[timings] * stages)),
+        modules=draw(st.lists(modules, max_size=2).map(tuple)),
     )
+
+
+@st.composite
+def flows_of(draw, regions: tuple[RegionPlan, ...]) -> tuple[BlockFlow, ...]:
+    """Of some of the regions: operators that read what enters, or one another."""
+
+    def read(before: int) -> st.SearchStrategy[TensorRead]:
+        return st.builds(
+            TensorRead, source=st.none() | st.integers(-2, before - 1), forward=text,
+            backward=text, nbytes=count,
+        )  # fmt: skip
+
+    found = []
+    for region in regions:
+        if region.blocks and draw(st.booleans()):
+            size = draw(st.integers(0, 3))
+            operators = tuple(
+                FlowOperator(
+                    name=draw(text), placement=draw(text), recomputed=draw(st.booleans()),
+                    reads=tuple(draw(st.lists(read(number), max_size=2))),
+                )
+                for number in range(size)
+            )  # fmt: skip
+            outputs = tuple(draw(st.lists(read(size), max_size=1)))
+            found.append(BlockFlow(block=region.blocks[0], operators=operators, outputs=outputs))
+    return tuple(found)
 
 
 @st.composite
@@ -166,6 +218,7 @@ def plans(draw) -> Plan:
     blocks = draw(st.lists(text.filter(lambda name: name != "outside"), unique=True, max_size=7))
     blocks = tuple(blocks)
     schedule, num_microbatches, stages = draw(pipelines(mesh.pp, blocks))
+    in_regions = draw(blocks_in_regions(blocks))
     divisors = [number for number in range(1, mesh.dp + 1) if mesh.dp % number == 0]
     job = Job(
         model=draw(sources),
@@ -189,7 +242,7 @@ def plans(draw) -> Plan:
         microbatch=microbatch,
         num_microbatches=num_microbatches,
         schedule=schedule,
-        regions=draw(blocks_in_regions(blocks)),
+        regions=in_regions,
         estimate=draw(estimates_of(mesh.pp, max(1, len(stages)))),
         search=SearchRecord(gap=0.0, lower_bound_s=draw(number), candidates=3, space=draw(text)),
         alternatives=draw(st.lists(alternatives, max_size=2).map(tuple)),
@@ -198,6 +251,8 @@ def plans(draw) -> Plan:
         replicas=draw(st.sampled_from(divisors)),
         warnings=draw(texts),
         opaque=draw(st.lists(opaque, max_size=2).map(tuple)),
+        flows=draw(flows_of(in_regions)),
+        outlook=draw(outlooks),
     )
 
 
@@ -283,13 +338,16 @@ def test_text_is_readable():
         ("job.global_batch", 8, "not the global batch of 8"),
         ("zero", 4, "zero: 4 is not a stage"),
         ("zero", 2**63, "does not fit 64 bits"),
-        ("version", 6, "version 6 is not 5"),
-        ("version", "1", "version '1' is not 5"),
-        ("version", True, "version True is not 5"),
+        ("version", 7, "version 7 is not 6"),
+        ("version", "1", "version '1' is not 6"),
+        ("version", True, "version True is not 6"),
         ("version", 1, "job.memory_limit_bytes: unknown field in a file of version 1"),
         ("version", 2, "job.planned_only: unknown field in a file of version 2"),
         ("version", 3, "regions.0.reconverted_inputs: unknown field in a file of version 3"),
         ("version", 4, "estimate.comm_bytes: unknown field in a file of version 4"),
+        ("version", 5, "estimate.modules: unknown field in a file of version 5"),
+        ("flows", [{"block": "b", "operators": [], "outputs": []}], "'b' is in no region"),
+        ("outlook", {"longest": 1}, "outlook.longest: unknown field"),
         ("job.memory_margin", 1, "job.memory_margin: "),
         ("job.memory_limit_bytes", 0, "job.memory_limit_bytes: 0 is none"),
         ("job.memory_limit_bytes", True, "job.memory_limit_bytes: .*integer"),
@@ -316,7 +374,7 @@ def test_wrong_fields_are_named(path, value, complaint):
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_files_of_older_versions_load_and_are_written_anew(version):
     found = plan_io.from_json(as_version(sample_plan.PLAN, version))
     assert found == sample_plan.PLAN
@@ -327,7 +385,7 @@ def test_files_of_older_versions_load_and_are_written_anew(version):
     ("version", "member"),
     [
         (version, member)
-        for version in (1, 2, 3, 4)
+        for version in (1, 2, 3, 4, 5)
         for member in members_after(sample_plan.PLAN, version)
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from autoplan.plan import Estimate, StageEstimate, StageTiming
+from autoplan.search.pipeline.module_memory import module_memory
 from autoplan.search.pipeline.sent import sent_by
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
@@ -45,6 +46,7 @@ def estimate_of(pricing: Pricing, found: Found) -> Estimate:
         exposed_by_axis_s=parts.exposed_by_axis_s,
         head_s=value.head_s,
         timings=_timings(found),
+        modules=module_memory(found),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autoplan.plan import Plan, RegionPlan, SearchRecord, StagePlan
+from autoplan.plan_details import BlockFlow
 from autoplan.search.opaque_costs import opaque_of
 from autoplan.search.pipeline.estimates import estimate_of
 from autoplan.search.pipeline.solve import Found
@@ -25,6 +26,7 @@ def plan_of(pricing: Pricing, found: Found, record: SearchRecord) -> Plan:
         num_microbatches=config.num_microbatches,
         schedule=config.schedule or "none",
         regions=(_root(found), *_blocks(found)),
+        flows=tuple(_flows(found)),
         estimate=estimate_of(pricing, found),
         search=record,
         alternatives=(),
@@ -72,12 +74,7 @@ def _root(found: Found) -> RegionPlan:
 def _blocks(found: Found) -> Iterator[RegionPlan]:
     """Blocks of one kind and column in one region, in the order of their first blocks."""
     menus = found.family.menus
-    members: dict[tuple[str, Column], list[str]] = {}
-    for number, key, column in _placed(found):
-        item = menus.stack.items[number]
-        if item.kind:
-            members.setdefault((key, column), []).append(item.name)
-    for (kind, column), paths in members.items():
+    for (kind, column), paths in _alike(found).items():
         decided = menus.decisions(kind, column)
         whole = decided.recomputes_all
         again = () if whole else decided.recomputed
@@ -93,3 +90,21 @@ def _blocks(found: Found) -> Iterator[RegionPlan]:
             recomputed_operators=tuple(relative_name(kind, name) for name in again),
             reconverted_inputs=() if whole else decided.converted_again,
         )
+
+
+def _alike(found: Found) -> Mapping[tuple[str, Column], list[str]]:
+    """Paths of the blocks of one kind and column."""
+    members: dict[tuple[str, Column], list[str]] = {}
+    for number, key, column in _placed(found):
+        item = found.family.menus.stack.items[number]
+        if item.kind:
+            members.setdefault((key, column), []).append(item.name)
+    return members
+
+
+def _flows(found: Found) -> Iterator[BlockFlow]:
+    """How the blocks of each region run."""
+    for (kind, column), paths in _alike(found).items():
+        flow = found.family.menus.flow(kind, column, paths[0])
+        if flow is not None:
+            yield flow

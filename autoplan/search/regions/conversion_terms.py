@@ -9,7 +9,7 @@ A converted copy of a weight stays until the backward, unless all its readers ru
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,18 @@ def add_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
             _Link(source, uses, costs.converter).add(terms)
 
 
-def add_weight_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
-    """Adds the conversions of parameters, with the copies that stay."""
+def add_weight_conversions(
+    ways: Ways, costs: MicrobatchCosts, terms_of: Callable[[str], Terms]
+) -> None:
+    """Adds the conversions of parameters, with the copies that stay.
+
+    Args:
+        terms_of: where to add what is about a parameter, by its name.
+    """
     for source, uses in links_of(ways, costs):
         if source.is_weight:
             link = _Link(source, uses, costs.converter)
+            terms = terms_of(ways.decisions[source.number].name)
             link.add(terms)
             link.add_copies(terms, stay=ways.mode is not Mode.ALL)
 

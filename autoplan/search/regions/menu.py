@@ -137,8 +137,8 @@ def _table(
             for pairs in [list(zip(wide.options, wide.again, strict=True))]
         ]
     )
-    add_weight_conversions(ways, costs, terms)
-    add_storages(ways, costs, terms)
+    add_weight_conversions(ways, costs, lambda _: terms)
+    add_storages(ways, costs, lambda _: terms)
     working = [(0.0,) * size for size in terms.sizes]
     for node in ways.region.calls:
         number = ways.number[node.name]

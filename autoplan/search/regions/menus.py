@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from autoplan.plan_details import BlockFlow
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.boundaries import boundaries_of, boundary_of, folded_ref
 from autoplan.search.regions.column import Column
+from autoplan.search.regions.flow import flow_of
+from autoplan.search.regions.kept import kept_of
 from autoplan.search.regions.menu import ModeTables, RegionMenu
 from autoplan.search.regions.messages import Sent, messages_of
 from autoplan.search.regions.region import key_of, regions_of
@@ -233,6 +236,16 @@ class RegionMenus:
         """A column's messages over ``tp`` for one microbatch, by collective."""
         mode, *choices = column.choices
         return messages_of(self.tables(key).ways[mode], self.costs, choices)
+
+    def kept(self, key: str, column: Column) -> Mapping[str, float]:
+        """What a column keeps of one microbatch, by the node that makes it."""
+        mode, *choices = column.choices
+        return kept_of(self.tables(key).ways[mode], self.costs, choices)
+
+    def flow(self, key: str, column: Column, block: str) -> BlockFlow | None:
+        """How a block of a region runs with a column; None for one too large to be drawn."""
+        mode, *choices = column.choices
+        return flow_of(self.tables(key).ways[mode], self.costs, choices, block)
 
 
 def region_menus(

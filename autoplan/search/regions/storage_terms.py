@@ -16,7 +16,7 @@ readers of tables of angles would depend on each other in too many ways.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,17 +42,26 @@ class _Storage:
     read_by: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
-def add_storages(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
-    """Adds everything that some choice keeps or makes again."""
-    adder = _Adder(ways, costs, terms)
+def add_storages(ways: Ways, costs: MicrobatchCosts, terms_of: Callable[[str], Terms]) -> None:
+    """Adds everything that some choice keeps or makes again.
+
+    Args:
+        terms_of: where to add what a node makes, by its name.
+    """
+
+    def adder(name: str) -> _Adder:
+        return _Adder(ways, costs, terms_of(name))
+
     for node in ways.region.calls:
-        adder.internal(node)
+        adder(node.name).internal(node)
     for (ref, placement, _, _), storage in _storages(ways, costs).items():
         if _is_cut(ways, ref, placement):
-            adder.storage(ref, placement, storage, ALWAYS if ways.mode is Mode.ALL else NEVER)
+            again = ALWAYS if ways.mode is Mode.ALL else NEVER
+            adder(ref.node).storage(ref, placement, storage, again)
         elif ref.node in ways.region.by_name or ref in ways.region.entries:
-            adder.storage(ref, placement, storage, ways.made_again(ref))
-    adder.entries()
+            adder(ref.node).storage(ref, placement, storage, ways.made_again(ref))
+    for ref, boundary in ways.region.entries.items() if ways.keeps_entries else ():
+        adder(ref.node).entry(ref, boundary)
 
 
 def _storages(ways: Ways, costs: MicrobatchCosts) -> dict[_Key, _Storage]:
@@ -177,11 +186,10 @@ class _Adder:
             return -1, factors[:1]
         return ways.crossing(boundary), factors
 
-    def entries(self) -> None:
+    def entry(self, ref: Ref, boundary: int) -> None:
         """What enters a block and is kept as it entered."""
-        ways, region = self.ways, self.ways.region
-        for ref, boundary in region.entries.items() if ways.keeps_entries else ():
-            nbytes = self.costs.sizes.meta(ref).nbytes * region.shares[ref]
-            placements = ways.boundaries[boundary].placements
-            fractions = np.array([local_fraction(each, ways.space.tp) for each in placements])
-            self.terms.add((ways.crossing(boundary),), kept_bytes=nbytes * fractions)
+        ways = self.ways
+        nbytes = self.costs.sizes.meta(ref).nbytes * ways.region.shares[ref]
+        placements = ways.boundaries[boundary].placements
+        fractions = np.array([local_fraction(each, ways.space.tp) for each in placements])
+        self.terms.add((ways.crossing(boundary),), kept_bytes=nbytes * fractions)
