@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 import autoplan
 from autoplan.plan import Estimate, MeshPlan, Plan, SearchRecord
 from autoplan.runtime.module import ParallelModule
+from tests.unit.docs_text import DOCS, code, sections
 
-TEXT = (Path(__file__).parent.parent.parent / "docs" / "api.md").read_text()
-SECTIONS = {
-    title.strip(): body for title, body in re.findall(r"^## (.+)\n((?:(?!^## ).*\n?)*)", TEXT, re.M)
-}
+TEXT = (DOCS / "api.md").read_text()
+SECTIONS = sections(DOCS / "api.md")
 FUNCTIONS = [name for name in autoplan.__all__ if inspect.isfunction(getattr(autoplan, name))]
 
 
@@ -26,7 +24,7 @@ def _section(name: str) -> str:
 
 def _code(text: str) -> set[str]:
     """The words that stand in code."""
-    return set(re.findall(r"\w+", " ".join(re.findall(r"`+([^`]+)`+", text))))
+    return set(re.findall(r"\w+", code(text)))
 
 
 @pytest.mark.parametrize("name", autoplan.__all__)
