@@ -51,6 +51,7 @@ OPTIMIZERS = {
     "adagrad": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
     "rmsprop": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
 }
+_ONE_TENSOR_BYTES = {"adamw": 12, "adam": 16, "adagrad": 12, "rmsprop": 12}
 _SCALED = 1 + 4 / _SCALED_BLOCK
 PRICED = OPTIMIZERS | {
     "lamb": Optimizer(state_bytes=8, temporary_bytes=0, traffic_bytes=48),
@@ -70,6 +71,16 @@ def optimizer(name: str) -> Optimizer:
     if name not in PRICED:
         raise ValueError(f"unknown optimizer {name!r}; known: {', '.join(PRICED)}")
     return PRICED[name]
+
+
+def one_tensor_bytes(name: str) -> float:
+    """``temporary_bytes`` of a step that takes one tensor after the other, per element of the
+    largest: torch's default on CPUs, where names of the tensor before hold what passed for it.
+
+    Raises:
+        ValueError: the optimizer is not known.
+    """
+    return _ONE_TENSOR_BYTES.get(name, optimizer(name).temporary_bytes)
 
 
 def state_bytes(name: str, shape: Sequence[int]) -> float:

@@ -138,7 +138,7 @@ class _Taker:
             case Overlap():
                 return self._overlap(probe)
             case Idle():
-                return self._is_idle()
+                return self._is_idle(probe)
             case Workspace():
                 return float(self._bench.workspace_bytes())
 
@@ -155,17 +155,20 @@ class _Taker:
         found = samples_together(run, bench.clock, slice_s, bench.largest)
         return undisturbed(found, self.idle**probe.in_use)
 
-    def _is_idle(self) -> float:
-        clock = self._bench.clock
-        run, calls = self._long(1)
+    def _is_idle(self, probe: Idle) -> float:
+        """Of the rank that is let run least, in the median of rounds."""
+        bench = self._bench
+        run, calls = self._long(probe.devices)
         found = []
-        for _ in range(self._rounds if self._bench.rank == 0 else 0):
-            wall_s, own_s = clock.wall_s(), clock.own_s()
-            for _ in range(calls):
+        for _ in range(self._rounds):
+            bench.barrier()
+            wall_s, own_s = bench.clock.wall_s(), bench.clock.own_s()
+            for _ in range(calls if bench.rank < probe.devices else 0):
                 run()
-            found.append((clock.own_s() - own_s) / max(clock.wall_s() - wall_s, 1e-9))
-        (idle,) = self._bench.largest([statistics.median(found) if found else 0.0])
-        self.idle = _fraction([idle], "share of the time", least=0.0)
+            own_s, wall_s = bench.clock.own_s() - own_s, bench.clock.wall_s() - wall_s
+            held_up = 1 - own_s / max(wall_s, 1e-9) if bench.rank < probe.devices else 0.0
+            found.append(1 - bench.largest([held_up])[0])
+        self.idle = _fraction(found, "share of the time", least=0.0)
         return self.idle
 
     def _share(self, probe: Sharing) -> float:

@@ -102,9 +102,14 @@ class HostCopy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Idle:
-    """The fraction of its time that a process which computes is let run: 1 on an idle machine."""
+    """The fraction of its time that a process which computes is let run: 1 on an idle machine.
+
+    So many devices of the node compute at once, as many as there are cores: one alone would not see
+    what runs on the other cores.
+    """
 
     name: str
+    devices: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -119,15 +119,16 @@ def probes_for(setting: Setting) -> tuple[Probe, ...]:
     """The probes in the order in which they are taken: what matters most comes first."""
     sizes = _sizes(setting)
     main = "bfloat16" if setting.is_gpu else "float32"
+    computing = 1 if setting.is_gpu else min(setting.per_node, setting.cores)
     return (
         Workspace(),
-        Idle(name="idle at the start"),
+        Idle(name="idle at the start", devices=computing),
         *sharing(setting),
         *(probe for shape in sizes.products for probe in products(shape, main)),
         *(probe for shape in sizes.streaming for probe in streaming(shape, main)),
         *(optimizer_step(elements) for elements in sizes.optimizer),
         *(probe for shape in sizes.attention for probe in attention(shape, main)),
-        Idle(name="idle before messages"),
+        Idle(name="idle before messages", devices=computing),
         *overlap(setting, sizes.beside_products),
         *exchanges(setting, sizes.messages),
         *(probe for dtype in OTHERS for s in sizes.few_products for probe in products(s, dtype)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 from autoplan.job import Job
@@ -69,6 +70,12 @@ class Pricing:
         """Buffers and constants, whole on every rank."""
         stored = (node for node in self.graph.nodes if node.kind in ("buffer", "constant"))
         return sum(meta.nbytes for node in stored for meta in node.outputs)
+
+    @cached_property
+    def largest_trained_elements(self) -> int:
+        """Elements of the largest parameter that learns, before any split."""
+        stored = (meta for node in self.graph.of_kind("parameter") for meta in node.outputs)
+        return max((math.prod(meta.shape) for meta in stored if meta.requires_grad), default=0)
 
     def input_bytes(self, dp: int) -> int:
         """A rank's inputs of one step."""

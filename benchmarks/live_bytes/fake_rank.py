@@ -30,7 +30,7 @@ from autoplan.plan import Plan
 from autoplan.runtime import parallelize as runtime
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.trace.graph import OpGraph, TensorMeta
-from benchmarks.live_bytes.storages import LiveBytes
+from autoplan.runtime.live_bytes import LiveBytes
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
 GATHERED, ACTIVATIONS, PASSING = "gathered parameters", "activations", "passing"

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from autoplan.verification import processes
-from benchmarks.live_bytes.storages import LiveBytes
+from autoplan.runtime.live_bytes import LiveBytes
 from benchmarks.step_time.model import LEARNING_RATE
 from benchmarks.step_time.recipes import Training
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cost_models.optimizers import OPTIMIZERS, PRICED, optimizer, state_bytes
+from autoplan.runtime.live_bytes import LiveBytes
+from cost_models.optimizers import (
+    OPTIMIZERS,
+    PRICED,
+    one_tensor_bytes,
+    optimizer,
+    state_bytes,
+)
 
 ELEMENTS = 1 << 12
 OPTIONS = {"foreach": True, "weight_decay": 0.1, "lr": 0.1}
@@ -73,6 +80,26 @@ def test_table_is_what_torch_does(name):
     assert needs.state_bytes == state_bytes
     assert needs.traffic_bytes == 4 * traffic.moved
     assert needs.temporary_bytes == 4 * traffic.allocated
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_one_tensor_after_the_other_is_what_torch_does(name):
+    """Of equal tensors, so that what is left of the one before is as large."""
+    parameters = [torch.nn.Parameter(torch.randn(ELEMENTS)) for _ in range(3)]
+    optimizer = MAKERS[name](parameters)
+    for group in optimizer.param_groups:
+        group["foreach"] = False
+    for parameter in parameters:
+        parameter.grad = torch.randn(ELEMENTS)
+    optimizer.step()
+    with LiveBytes() as live:
+        live.watch(weights([*parameters, [p.grad for p in parameters]]))
+        live.watch(weights([list(state.values()) for state in optimizer.state.values()]))
+        live.restart()
+        before = live.peak_bytes
+        optimizer.step()
+    passed = live.peak_bytes - before  # numbers of steps besides
+    assert passed == pytest.approx(one_tensor_bytes(name) * ELEMENTS, abs=16)
 
 
 @pytest.mark.parametrize("shape", [(48, 80), (3, 48, 80), (80,)])

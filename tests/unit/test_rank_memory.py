@@ -89,3 +89,11 @@ def test_nobody_to_send_to():
     load = stage(head=replace(LAST, operator_bytes=20_000))
     found = memory_of(each, is_alone=True).breakdown([load], 500)
     assert found.total == (2 * BLOCK + HEAD) * 16 + INPUTS + 500 + 20_000
+
+
+def test_an_optimizer_that_steps_one_tensor_after_the_other_passes_that_much_at_most():
+    each = replace(each_time(), optimizer_step=10**6)
+    whole = memory_of(each).breakdown([stage()], 0)
+    by_tensor = memory_of(each, most_step_bytes=4 * 10**5).breakdown([stage()], 0)
+    assert whole.transient == 2 * BLOCK * 10**6
+    assert by_tensor.transient == 4 * 10**5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Boundary, Family
 from autoplan.search.pipeline.rank_memory import RankMemory
@@ -11,7 +13,7 @@ from autoplan.search.pipeline.whole import Hop, WholeCosts
 from autoplan.search.pricing import Pricing
 from cost_models.collectives import collective_s
 from cost_models.memory import weight_bytes
-from cost_models.optimizers import optimizer
+from cost_models.optimizers import one_tensor_bytes, optimizer
 from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.zero import ZERO_STAGES, ZeroStage, zero_stage
 from hardware_profiles.spec import ClusterSpec
@@ -73,7 +75,16 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
         input_bytes=pricing.input_bytes(config.dp),
         workspace_bytes=pricing.cluster.device.workspace_bytes,
         limit_bytes=pricing.limit_bytes,
+        most_step_bytes=_most_step_bytes(pricing, config.shards if stage.shards_states else 1),
     )
+
+
+def _most_step_bytes(pricing: Pricing, shards: int) -> float:
+    """Of the largest tensor on a CPU, where torch steps one tensor after the other."""
+    if pricing.cluster.backend != "gloo":
+        return math.inf
+    each = one_tensor_bytes(pricing.job.optimizer)
+    return each * pricing.largest_trained_elements / shards
 
 
 def _zero_stage(config: Config) -> ZeroStage:

@@ -18,6 +18,7 @@ those of its last block beside no activations.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,7 @@ class RankMemory:
         is_alone: one data-parallel rank: nothing is gathered or reduced.
         reduces_each: gradients are reduced in every backward, unit by unit.
         keeps_sums: replicas sum gradients beside those of earlier microbatches.
+        most_step_bytes: passing memory of an optimizer that steps one tensor after the other.
         buffer_bytes, input_bytes, workspace_bytes: what every rank holds beside its stages.
         limit_bytes: what there is.
     """
@@ -58,6 +60,7 @@ class RankMemory:
     input_bytes: float
     workspace_bytes: float
     limit_bytes: float
+    most_step_bytes: float = math.inf
 
     @property
     def fixed_bytes(self) -> float:
@@ -89,7 +92,7 @@ class RankMemory:
         )
         step = Moment(
             activations=self.input_bytes,
-            transient=total("optimizer_step"),
+            transient=min(total("optimizer_step"), self.most_step_bytes),
             workspace=self.workspace_bytes,
         )
         moments = (

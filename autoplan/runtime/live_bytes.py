@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -48,6 +48,11 @@ class LiveBytes(TorchDispatchMode):
         """Counts the peak anew, from what lives now."""
         self.peak_bytes = 0
         self._note_peak()
+
+    def watch(self, tensors: Iterable[Tensor]) -> None:
+        """Counts tensors that were made before."""
+        for tensor in tensors:
+            self._follow(tensor)
 
     def __enter__(self) -> Any:
         self._resizes = _resizes_told(self._resized)
