@@ -20,12 +20,14 @@ from torch.optim import Optimizer
 
 from autoplan.codegen import Emitted
 from autoplan.errors import PlanError, UnsupportedModelError
+from autoplan.measurement import StepMeasurement
 from autoplan.plan import Plan
 from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
 from autoplan.runtime.comparison import compare_step, loss_on
 from autoplan.runtime.data import Batch, BatchReader
 from autoplan.runtime.gradients import gradient_norm, scale_gradients
 from autoplan.runtime.loss_scaling import check_scalable, share_overflow
+from autoplan.runtime.measure import measure_steps
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
@@ -231,6 +233,24 @@ class ParallelModule(nn.Module):
             precision=str(lowest).removeprefix("torch."),
             differences=tuple(replace(d, reader=readers.get(d.name, "")) for d in found),
         )
+
+    def measure(self, batch: Batch, steps: int = 20) -> StepMeasurement:
+        """Times training steps and counts their bytes; all ranks must call it.
+
+        The optimizer is one of the plan's kind that changes nothing: weights, buffers and dropouts
+        stay as they are. Gradients are gone when it returns.
+
+        Args:
+            batch: this rank's share of the global batch, as for ``train_step``.
+            steps: to time, besides those that warm up and are counted.
+
+        Returns:
+            The same on every rank.
+
+        Raises:
+            PlanError: too few steps, a plan in fp16, or inputs as ``train_step`` refuses.
+        """
+        return measure_steps(self, self._state, self._mesh, batch, steps)
 
     def print_source(self) -> None:
         """Prints the program that this rank runs."""
