@@ -1,0 +1,47 @@
+"""The commands that answer users' questions run as they are written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autoplan.cli import main
+from tests.unit.docs_text import DOCS, ROOT, commands
+
+COMMANDS = list(commands((DOCS / "questions.md").read_text()))
+FOUND = {"doctor": (0, 2)}
+QUICK = ("report", "compare", "export", "validate")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands run: a user's folder with the file of published runs."""
+    data = tmp_path / "benchmarks" / "data"
+    data.mkdir(parents=True)
+    shutil.copy(ROOT / "benchmarks" / "data" / "training.csv", data)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(words: list[str]) -> None:
+    assert main(words) in FOUND.get(words[0], (0,)), " ".join(words)
+
+
+def test_the_plan_of_all_questions_and_what_is_read_from_it(folder: Path) -> None:
+    _run(COMMANDS[0])
+    for other in ("small.json", "pipeline.json"):
+        shutil.copy(folder / "plan.json", folder / other)
+    for words in COMMANDS:
+        if words[0] in QUICK:
+            _run(words)
+
+
+@pytest.mark.slow
+def test_all_commands_in_their_order(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    for words in COMMANDS:
+        _run(words)
+    printed = capsys.readouterr().out
+    assert "in 2 replicas" in printed
+    assert "Why not recompute=full" in printed
