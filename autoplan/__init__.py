@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         save_plan,
         verify,
     )
-    from autoplan.capacity import size, sweep
+    from autoplan.capacity import outlook, size, sweep
     from autoplan.checkup import doctor
     from autoplan.custom_ops.register import register_rule
     from autoplan.errors import (
@@ -52,6 +52,7 @@ _HOMES = {
     "plan": "api",
     "print_report": "api",
     "save_plan": "api",
+    "outlook": "capacity",
     "size": "capacity",
     "sweep": "capacity",
     "verify": "api",
@@ -89,6 +90,7 @@ __all__ = [
     "dry_run",
     "explain",
     "load_plan",
+    "outlook",
     "plan",
     "print_report",
     "reference_dropout",

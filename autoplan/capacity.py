@@ -16,6 +16,7 @@ from autoplan.job import Job, ModelSource, Pins
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
+    from autoplan.plan_details import ScalingPoint
     from autoplan.sizing.series import Series
     from autoplan.sizing.sizes import Sizing
     from autoplan.sizing.sweeps import Limit, Sweep
@@ -71,7 +72,7 @@ def size(
     if max_nodes is not None and max_nodes < 1:
         raise PlanError(f"max nodes {max_nodes}: give at least one")
     profiles = {name: request.load_cluster(name) for name in clusters or _shipped()}
-    tell = progress or (lambda fraction, what: None)
+    tell = progress or _tell_nobody
     source = subject.describe(model, seq_len, None)
     tell(0.0, f"loading {model}")
     case = subject.load(source)
@@ -127,16 +128,19 @@ def sweep(
     """
     from autoplan.sizing.sweeps import Sweep, largest_microbatch, point_of
 
-    tell = progress or (lambda fraction, what: None)
+    tell = progress or _tell_nobody
     lengths: Sequence[int | None] = seq_len or (None,)
     over = _swept({"nodes": nodes, "global_batch": global_batch, "seq_len": lengths})
+    source = subject.describe(model, None, None)
+    first = _job(source, cluster, global_batch[0], precision, optimizer)
+    _job(source, cluster, max(global_batch), precision, optimizer, max(nodes))
     points, made, job = [], None, None
     total = len(nodes) * len(global_batch) * len(lengths)
     for length in lengths:
-        made = _Made(model, cluster, length, precision, optimizer, global_batch[0], tell)
+        made = _Made(replace(first, model=replace(source, seq_len=length)), tell)
         for count, batch in ((count, batch) for count in nodes for batch in global_batch):
             grown = batch * count // nodes[0] if grow_batch else batch
-            job = made.job(count, grown)
+            job = replace(made.job, nodes=count, global_batch=grown)
             told = f"planning on {count} nodes, batch {grown}"
             tell(_SEARCHING + (1 - _SEARCHING) * len(points) / total, told)
             points.append(point_of(made.series, job, time_limit_s))
@@ -152,41 +156,102 @@ def sweep(
     return found
 
 
-class _Made:
-    """A model of one length, traced, and jobs on it."""
+def outlook(
+    plan: Plan,
+    *,
+    nodes: Sequence[int] = (),
+    grow_batch: bool = False,
+    limits: bool = False,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The plan with what was found of other sizes of its training (``Plan.outlook``).
 
-    def __init__(
-        self,
-        model: str,
-        cluster: str,
-        seq_len: int | None,
-        precision: str,
-        optimizer: str,
-        global_batch: int,
-        tell: Progress,
-    ) -> None:
+    The model is loaded and traced again, so that user code is run if the plan is for that.
+
+    Args:
+        plan: of a model by name.
+        nodes: on which to plan the same training, ascending.
+        grow_batch: the batch grows with the nodes, that of the plan being for the plan's nodes.
+        limits: look for the largest microbatch and the longest samples that fit.
+        time_limit_s: of the search of each plan.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        PlanError, UnsupportedModelError: as ``sweep``, and a plan of a module made in Python.
+    """
+    from autoplan.plan_details import Outlook
+    from autoplan.sizing.sweeps import largest_microbatch
+
+    job, tell = plan.job, progress or _tell_nobody
+    if job.model.kind == "object":
+        raise PlanError(
+            f"{job.model.name} was made in Python: other sizes are for models that have a name"
+        )
+    _job(
+        job.model,
+        job.cluster,
+        job.global_batch,
+        job.precision,
+        job.optimizer,
+        max(nodes, default=1),
+    )
+    made = _Made(job, tell)
+    scaling = []
+    for number, count in enumerate(nodes):
+        tell(_SEARCHING + (1 - _SEARCHING) * number / len(nodes), f"planning on {count} nodes")
+        batch = max(1, job.global_batch * count // job.nodes) if grow_batch else job.global_batch
+        other = replace(job, nodes=count, global_batch=batch)
+        scaling.append(_scaled(made, plan, other, time_limit_s))
+    if limits:
+        tell(1.0, "looking for the largest that fits")
+    largest = largest_microbatch(made.series, plan) if limits else None
+    longest = _longest_sequence(made, job) if limits else None
+    return replace(
+        plan,
+        outlook=Outlook(
+            scaling=tuple(scaling),
+            largest_microbatch=largest and largest.short,
+            longest_sequence=longest and longest.short,
+        ),
+    )
+
+
+def _scaled(made: _Made, plan: Plan, job: Job, time_limit_s: float | None) -> ScalingPoint:
+    """The plan's own point, or that of the same training on other nodes."""
+    from autoplan.plan_details import ScalingPoint
+    from autoplan.sizing.sweeps import Point, point_of
+
+    own = Point(job=job, plan=plan)
+    point = own if job == plan.job else point_of(made.series, job, time_limit_s)
+    estimate = point.plan and point.plan.estimate
+    return ScalingPoint(
+        nodes=job.nodes,
+        devices=job.world_size,
+        global_batch=job.global_batch,
+        samples_per_s=estimate and estimate.samples_per_s,
+        step_s=estimate and estimate.step_s,
+        reason=point.reason,
+    )
+
+
+class _Made:
+    """A job whose model is loaded and traced, to plan it and others that differ in sizes."""
+
+    def __init__(self, job: Job, tell: Progress) -> None:
         from autoplan.sizing.series import Series
 
-        self.profile = request.load_cluster(cluster)
-        self._options = cluster, precision, optimizer, tell
-        source = subject.describe(model, seq_len, None)
-        tell(0.0, f"loading {model}")
-        case = subject.load(source)
-        self.source = replace(source, seq_len=case.seq_len)
-        first = self.job(1, global_batch)
-        tell(_TRACING, f"tracing {model}")
-        self.series: Series = Series(captured(case, first), first, self.profile)
-
-    def job(self, nodes: int, global_batch: int) -> Job:
-        cluster, precision, optimizer, _ = self._options
-        return _job(self.source, cluster, global_batch, precision, optimizer, nodes)
+        tell(0.0, f"loading {job.model.name}")
+        case = subject.load(job.model)
+        self.job = replace(job, model=replace(job.model, seq_len=case.seq_len))
+        tell(_TRACING, f"tracing {job.model.name}")
+        graph = captured(case, self.job)
+        self.series: Series = Series(graph, self.job, request.cluster_of(self.job))
 
     def of_length(self, seq_len: int) -> _Made:
         """The same model with samples of another length."""
-        cluster, precision, optimizer, _ = self._options
-        return _Made(
-            self.source.name, cluster, seq_len, precision, optimizer, 1, lambda done, what: None
-        )
+        model = replace(self.job.model, seq_len=seq_len)
+        return _Made(replace(self.job, model=model), _tell_nobody)
 
 
 def _swept(values: dict[str, Sequence[int | None]]) -> str:
@@ -205,10 +270,11 @@ def _swept(values: dict[str, Sequence[int | None]]) -> str:
 
 def _longest_sequence(made: _Made, job: Job) -> Limit | None:
     """The longest samples that fit one at a time, whatever mesh it takes; no bound where the model
-    takes no longer ones."""
+    takes no longer ones. None where inputs of given shapes say how long samples are."""
     from autoplan.sizing.sweeps import fitting, largest
 
-    if made.source.seq_len is None:
+    length = made.job.model.seq_len
+    if length is None or made.job.model.inputs:
         return None
 
     refused: set[int] = set()
@@ -219,10 +285,10 @@ def _longest_sequence(made: _Made, job: Job) -> Limit | None:
         except PlanError:
             refused.add(length)
             return None
-        longer = replace(job, model=other.source, pins=Pins(microbatch=1))
+        longer = replace(job, model=other.job.model, pins=Pins(microbatch=1))
         return fitting(other.series, longer)
 
-    found = largest(fits, made.source.seq_len, _MOST_TOKENS, share=_SAME_LENGTH)
+    found = largest(fits, length, _MOST_TOKENS, share=_SAME_LENGTH)
     return replace(found, bound=None) if found and found.bound in refused else found
 
 
@@ -262,3 +328,7 @@ def _job(
 def _rest(tell: Progress) -> Progress:
     """Progress of what follows tracing."""
     return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
+
+
+def _tell_nobody(fraction: float, what: str) -> None:
+    pass

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from autoplan.cli.files import write
+
 
 def export(
     path: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
@@ -37,8 +39,7 @@ def export(
             print(text, end="")
         else:
             output.mkdir(parents=True, exist_ok=True)
-            (output / name).write_text(text, encoding="utf-8")
-            print(f"{found.framework}: {output / name}", file=sys.stderr)
+            write(found.framework, output / name, text)
     print(f"not in it ({found.framework}):", file=sys.stderr)
     for each in found.left_out:
         print(f"- {each}", file=sys.stderr)

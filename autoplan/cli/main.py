@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from autoplan.cli.commands import app
+from autoplan.cli.completion import PROGRAM, answer_shells
 from autoplan.errors import AutoplanError, InfeasibleError
 
 ERROR = 1
@@ -32,8 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         spare_collection()
     try:
+        answer_shells()
         given = list(sys.argv[1:] if arguments is None else arguments)
-        return app(given or ["--help"], standalone_mode=False) or 0
+        return app(given or ["--help"], prog_name=PROGRAM, standalone_mode=False) or 0
     except InfeasibleError as error:
         return _fail(error, DOES_NOT_FIT)
     except AutoplanError as error:

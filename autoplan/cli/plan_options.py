@@ -9,14 +9,35 @@ import typer
 
 from cost_models.optimizers import OPTIMIZERS
 
+
+def _models(begun: str) -> list[str]:
+    """Names that a shell may complete to."""
+    from autoplan import zoo
+
+    return [name for name in zoo.names() if name.startswith(begun)]
+
+
+def _clusters(begun: str) -> list[str]:
+    from hardware_profiles.load import names
+
+    return [name for name in names() if name.startswith(begun)]
+
+
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A name from `autoplan models`, a config.json, or pkg.mod:factory."
+        metavar="MODEL",
+        help="A name from `autoplan models`, a config.json, or pkg.mod:factory.",
+        autocompletion=_models,
     ),
 ]
 Cluster = Annotated[
-    str, typer.Option(metavar="NAME", help="From `autoplan clusters`, or a TOML file.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="From `autoplan clusters`, or a TOML file.",
+        autocompletion=_clusters,
+    ),
 ]
 GlobalBatch = Annotated[int, typer.Option(metavar="N", help="Samples per optimizer step.")]
 Nodes = Annotated[int, typer.Option(metavar="N", help="Nodes used.")]
@@ -67,6 +88,19 @@ TimeLimit = Annotated[
     typer.Option(
         metavar="SECONDS", help="End after about so long with the best plan found and its gap."
     ),
+]
+Scaling = Annotated[
+    str | None,
+    typer.Option(
+        metavar="1,2,8 or 1..64", help="Plan on these nodes too, for a scaling curve in the report."
+    ),
+]
+GrowBatch = Annotated[
+    bool, typer.Option("--grow-batch", help="Along --scaling, let the batch grow with the nodes.")
+]
+Limits = Annotated[
+    bool,
+    typer.Option("--limits", help="Also the largest microbatch and longest sample that fit."),
 ]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan.")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoplan.errors import PlanError
+from autoplan.cli.files import check_directory, write
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
@@ -38,16 +37,6 @@ def report(
     show(api.load_plan(path), html=html, trace=trace, as_json=as_json)
 
 
-def check_directory(option: str, path: Path | None) -> None:
-    """Refuses a file that cannot be written, before the work.
-
-    Raises:
-        PlanError: there is no such directory.
-    """
-    if path is not None and not path.parent.is_dir():
-        raise PlanError(f"{option} {path}: {path.parent} is not a directory; create it first")
-
-
 def show(
     plan: Plan,
     *,
@@ -57,14 +46,16 @@ def show(
     search_s: float | None = None,
 ) -> None:
     """Writes the files that are asked for, and prints the report."""
+    check_directory("--html", html)
+    check_directory("--trace", trace)
     if html is not None:
         from autoplan.report.html import page
 
-        _write("--html", html, page(plan))
+        write("html", html, page(plan))
     if trace is not None:
         from autoplan.report.trace import trace as trace_of
 
-        _write("--trace", trace, json.dumps(trace_of(plan), allow_nan=False) + "\n")
+        write("trace", trace, json.dumps(trace_of(plan), allow_nan=False) + "\n")
     if as_json:
         from autoplan.report.summary import summary
 
@@ -73,9 +64,3 @@ def show(
     from autoplan import api
 
     api.print_report(plan)
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    check_directory(option, path)
-    path.write_text(text, encoding="utf-8")
-    print(f"{option.removeprefix('--')} saved: {path}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoplan.cli import plan_options
+from autoplan.cli.files import check_directory
 from autoplan.errors import InfeasibleError, PlanError
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def size(
     from autoplan.cli.progress import ProgressDisplay, logs_held
     from autoplan.report.sizing import print_sizing, summary
 
-    if output is not None and not output.parent.is_dir():
-        raise PlanError(f"-o {output}: {output.parent} is not a directory; create it first")
+    check_directory("-o", output)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     with ProgressDisplay() as progress, logs_held():
         found = capacity.size(

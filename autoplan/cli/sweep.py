@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from autoplan.cli import plan_options
-from autoplan.cli.report import check_directory
+from autoplan.cli.files import check_directory, write
 from autoplan.errors import InfeasibleError, PlanError
 
 _VALUES = "1,2,8 or 1..64"
@@ -33,10 +33,7 @@ def sweep(
     grow_batch: Annotated[
         bool, typer.Option("--grow-batch", help="Let the batch grow with the nodes.")
     ] = False,
-    limits: Annotated[
-        bool,
-        typer.Option("--limits", help="Also the largest microbatch and longest sample that fit."),
-    ] = False,
+    limits: plan_options.Limits = False,
     precision: plan_options.Precision = "bf16",
     optimizer: plan_options.Optimizer = "adamw",
     time_limit: Annotated[
@@ -75,7 +72,7 @@ def sweep(
             progress=progress,
         )
     if svg is not None:
-        svg.write_text(picture(found), encoding="utf-8")
+        write("svg", svg, picture(found))
     if as_json:
         print(json.dumps(summary(found), indent=2, allow_nan=False))
     else:

@@ -9,6 +9,7 @@ from typing import Literal
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job, Pins
 from autoplan.plan import Plan
+from autoplan.plan_details import SizeLimit
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.series import Series
 
@@ -37,6 +38,15 @@ class Limit:
     value: int
     bound: int | None
     plan: Plan
+
+    @property
+    def short(self) -> SizeLimit:
+        """As plan files hold it."""
+        return SizeLimit(
+            value=self.value,
+            does_not_fit=self.bound,
+            peak_memory_bytes=self.plan.estimate.peak_memory_bytes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

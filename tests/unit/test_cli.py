@@ -250,3 +250,35 @@ def test_long_work_shows_a_line_for_every_tenth_in_a_pipe(capsys: pytest.Capture
         progress(0.55, "2 of 9")
         progress(0.6, "3 of 9")
     assert capsys.readouterr() == ("", "10 % tracing\n50 % 1 of 9\n60 % 3 of 9\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("autoplan pl", {"plan"}),
+        ("autoplan plan gpt2-x", {"gpt2-xl"}),
+        ("autoplan plan gpt2 --cluster dgx-h", {"dgx-h100", "dgx-h200"}),
+        ("autoplan plan gpt2 --grow", {"--grow-batch"}),
+    ],
+)
+def test_shells_complete(typed: str, offered: set[str], monkeypatch, capsys) -> None:
+    monkeypatch.setenv("_AUTOPLAN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    assert set(capsys.readouterr().out.split()) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_every_shell(shell: str, capsys) -> None:
+    assert main(["completion", shell]) == 0
+    assert f"_AUTOPLAN_COMPLETE=complete_{shell}" in capsys.readouterr().out
+    assert main(["completion", "tcsh"]) == 1
+
+
+def test_a_batch_grows_along_nodes_alone(capsys) -> None:
+    assert main([*REQUEST, "--grow-batch"]) == 1
+    assert "--grow-batch: the batch grows along --scaling" in capsys.readouterr().err
+    assert main([*REQUEST, "--scaling", "none"]) == 1
+    assert "--scaling none: give numbers" in capsys.readouterr().err
