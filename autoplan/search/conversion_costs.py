@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from autoplan.sharding.placement import Placement
-from autoplan.sharding.redistribute import Message, conversion, is_possible, messages
+from autoplan.sharding.redistribute import (
+    Message,
+    Motion,
+    conversion,
+    is_possible,
+    messages,
+    motion_messages,
+)
 from autoplan.sharding.strategies import Port
 from cost_models.collectives import CollectiveKind, collective_s
 from hardware_profiles.spec import ClusterSpec
@@ -47,6 +54,10 @@ class ConversionPricer:
         if key not in self._known:
             self._known[key] = self._cost(*key)
         return self._known[key]
+
+    def motion_s(self, motion: Motion, nbytes: int) -> float:
+        """Seconds of moving a tensor of ``nbytes`` in all."""
+        return self._sent_s(motion_messages(motion, nbytes, self.tp))
 
     def _cost(self, nbytes: int, learns: bool, placement: Placement, port: Port) -> ConversionCost:
         if not is_possible(placement, port):

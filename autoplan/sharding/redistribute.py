@@ -26,6 +26,9 @@ Motion = Literal[
 ]
 Message = tuple[str, int]
 
+SILENT: tuple[Motion, ...] = "identity", "slice", "mask"
+"""Motions that send nothing."""
+
 _MOTIONS: dict[tuple[type, type], Motion] = {
     (Replicate, Replicate): "identity",
     (Replicate, Shard): "slice",
@@ -89,8 +92,8 @@ def messages(
     reduce_scatter, the local tensor for all_to_all.
     """
     return (
-        _messages(conversion.forward, nbytes, axis_size),
-        _messages(conversion.backward, nbytes, axis_size),
+        motion_messages(conversion.forward, nbytes, axis_size),
+        motion_messages(conversion.backward, nbytes, axis_size),
     )
 
 
@@ -102,8 +105,9 @@ def _motion(source: Placement, target: Placement) -> Motion:
     return _MOTIONS[type(source), type(target)]
 
 
-def _messages(motion: Motion, nbytes: int, axis_size: int) -> tuple[Message, ...]:
-    if motion in ("identity", "slice", "mask"):
+def motion_messages(motion: Motion, nbytes: int, axis_size: int) -> tuple[Message, ...]:
+    """Collectives of one motion, as (kind, bytes), for a tensor of ``nbytes`` globally."""
+    if motion in SILENT:
         return ()
     if motion == "regroup":
         return (("all_gather", nbytes),)

@@ -139,6 +139,24 @@ def test_the_least_memory_is_that_of_all_assignments(seed: int) -> None:
 
 
 @given(SEEDS)
+@settings(deadline=None, max_examples=10)
+def test_what_one_microbatch_has_made_serves_another(seed: int) -> None:
+    first = case(seed, "free")
+    for key in dict.fromkeys(first.menus.keys):
+        first.menus.free(key).least(prices(first.draw))
+    costs = microbatch_costs(first.menus.costs.space, 6, CLUSTER, 4)
+    made = replace(first, menus=region_menus(first.menus.stack, costs))
+    for key in dict.fromkeys(made.menus.keys):
+        oracle, crossing = made.oracle(key), made.crossing()
+        modes = MODES["free"] if key in made.graph.kinds and oracle.needed() else ("nothing",)
+        ways = [oracle.amounts(way) for way in oracle.ways(crossing, modes)]
+        at = prices(made.draw)
+        best = min(cost(amounts, at) for amounts in ways if amounts is not None)
+        found = made.menus.fixed(key, crossing).least(at).value
+        assert found == pytest.approx(best, rel=1e-9, abs=1e-15)
+
+
+@given(SEEDS)
 @settings(deadline=None, max_examples=60)
 def test_columns_take_what_their_choices_say(seed: int) -> None:
     made = case(seed, "free", operators=6)

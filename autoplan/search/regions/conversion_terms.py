@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.conversion_costs import ConversionPricer
 from autoplan.search.elimination import Scope
 from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.search.regions.terms import NEVER, Flag, Terms, along, any_of, scope_of
+from autoplan.search.regions.figures import NOTHING, Slots
+from autoplan.search.regions.pattern import Pattern
+from autoplan.search.regions.terms import NEVER, Flag, Mask, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.sharding.placement import Placement, Replicate, grad_of, local_fraction
+from autoplan.sharding.redistribute import SILENT, Motion, conversion, is_possible
 from autoplan.sharding.strategies import Port
 from autoplan.trace.graph import Ref, TensorMeta
 
@@ -51,6 +53,7 @@ class Use:
 class Source:
     """A tensor as its producer leaves it: a placement for each choice of decision ``number``."""
 
+    ref: Ref
     number: int
     placements: tuple[Placement, ...]
     meta: TensorMeta
@@ -58,27 +61,26 @@ class Source:
     is_weight: bool = False
 
 
-def add_conversions(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
+def add_conversions(ways: Ways, costs: MicrobatchCosts, pattern: Pattern) -> None:
     """Adds the conversions of all activations that a region reads, and of what leaves it."""
     for source, uses in links_of(ways, costs):
         if not source.is_weight:
-            _Link(source, uses, costs.converter).add(terms)
+            _Link(source, uses, ways, pattern).add()
 
 
 def add_weight_conversions(
-    ways: Ways, costs: MicrobatchCosts, terms_of: Callable[[str], Terms]
+    ways: Ways, costs: MicrobatchCosts, pattern_of: Callable[[str], Pattern]
 ) -> None:
     """Adds the conversions of parameters, with the copies that stay.
 
     Args:
-        terms_of: where to add what is about a parameter, by its name.
+        pattern_of: where to add what is about a parameter, by its name.
     """
     for source, uses in links_of(ways, costs):
         if source.is_weight:
-            link = _Link(source, uses, costs.converter)
-            terms = terms_of(ways.decisions[source.number].name)
-            link.add(terms)
-            link.add_copies(terms, stay=ways.mode is not Mode.ALL)
+            link = _Link(source, uses, ways, pattern_of(source.ref.node))
+            link.add()
+            link.add_copies(stay=ways.mode is not Mode.ALL)
 
 
 def links_of(ways: Ways, costs: MicrobatchCosts) -> Iterator[tuple[Source, list[Use]]]:
@@ -95,6 +97,7 @@ def _source(ways: Ways, costs: MicrobatchCosts, ref: Ref) -> Source | None:
     if ref in region.entries:
         boundary = ways.boundaries[region.entries[ref]]
         return Source(
+            ref=ref,
             number=ways.crossing(region.entries[ref]),
             placements=boundary.placements,
             meta=boundary.meta,
@@ -103,6 +106,7 @@ def _source(ways: Ways, costs: MicrobatchCosts, ref: Ref) -> Source | None:
     if ref.node in region.by_name:
         node = region.by_name[ref.node]
         return Source(
+            ref=ref,
             number=ways.number[node.name],
             placements=tuple(s.outputs[ref.index] for s in ways.strategies(node.name)),
             meta=node.outputs[ref.index],
@@ -110,6 +114,7 @@ def _source(ways: Ways, costs: MicrobatchCosts, ref: Ref) -> Source | None:
         )
     if ref.node in region.parameters:
         return Source(
+            ref=ref,
             number=ways.number[ref.node],
             placements=ways.placements(ref.node),
             meta=costs.sizes.meta(ref),
@@ -164,63 +169,72 @@ def _exits(ways: Ways) -> dict[Ref, list[Use]]:
 
 
 class _Link:
-    """All conversions of one tensor: seconds by placement (first) and port."""
+    """All conversions of one tensor: motions by placement (first) and port."""
 
-    def __init__(self, source: Source, uses: list[Use], converter: ConversionPricer) -> None:
+    def __init__(self, source: Source, uses: list[Use], ways: Ways, pattern: Pattern) -> None:
         self.source = source
         self.uses = uses
-        self.tp = converter.tp
-        self.placements = tuple(dict.fromkeys(source.placements))
+        self.tp = ways.space.tp
+        self.pattern = pattern
         self.ports = tuple(dict.fromkeys(port for use in uses for port in use.ports))
-        self.left = [self.placements.index(each) for each in source.placements]
-        meta = source.meta
-        costs = [
-            [converter.cost(meta.nbytes, meta.requires_grad, each, port) for port in self.ports]
-            for each in self.placements
-        ]
-        forward = np.array([[cost.forward_s for cost in row] for row in costs])
-        self.impossible = np.isinf(forward)
-        self.forward_s = np.where(self.impossible, 0.0, forward)
-        self.backward_s = np.array([[cost.backward_s for cost in row] for row in costs])
-        self.is_sent = np.array([[bool(cost.forward) for cost in row] for row in costs])
+        placements = tuple(dict.fromkeys(source.placements))
+        self.left = [placements.index(each) for each in source.placements]
+        moves = [[self._moves(each, port) for port in self.ports] for each in placements]
+        self.forward = np.array([[forward for forward, _, _ in row] for row in moves])
+        self.backward = np.array([[backward for _, backward, _ in row] for row in moves])
+        self.impossible = np.array([[never for _, _, never in row] for row in moves])
 
-    def add(self, terms: Terms) -> None:
+    def _moves(self, placement: Placement, port: Port) -> tuple[int, int, bool]:
+        """Seconds there and back, as figures, and whether it cannot be."""
+        if not is_possible(placement, port):
+            return NOTHING, NOTHING, True
+        learns = self.source.meta.requires_grad
+        found = conversion(placement, port, differentiable=learns)
+        if found is None:
+            return NOTHING, NOTHING, False
+        return self._moved(found.forward), self._moved(found.backward), False
+
+    def _moved(self, motion: Motion) -> int:
+        figures = self.pattern.figures
+        return NOTHING if motion in SILENT else figures.motion(self.source.ref, motion)
+
+    def add(self) -> None:
         """What they take, and what running some of them again takes."""
-        costly = (self.forward_s + self.backward_s + self.impossible).any(0)
+        costly = ((self.forward != NOTHING) | (self.backward != NOTHING) | self.impossible).any(0)
         if not costly.any():
             return
         if len(self.uses) == 1 and self.uses[0].number >= 0:
-            self._add_single(terms)
+            self._add_single()
             return
         for p in map(int, np.flatnonzero(costly)):
-            self._add_shared(terms, p)
+            self._add_shared(p)
 
-    def _add_single(self, terms: Terms) -> None:
+    def _add_single(self) -> None:
         (use,) = self.uses
         scope = scope_of((), self.source.number, use.number)
         at = self._at(use, scope)
-        terms.block(scope, self.impossible[at])
-        self._add_once(terms, scope, self.forward_s[at], self.backward_s[at])
+        self.pattern.block(scope, self.impossible[at])
+        self._add_once(scope, self.forward[at], self.backward[at], 1.0)
         if self._is_repeated(use):
             scope = scope_of((self.source.again, use.needed), self.source.number, use.number)
             again = self.source.again.over(scope) & use.needed.over(scope)
-            self._add_again(terms, scope, again * self.forward_s[self._at(use, scope)])
+            self._add_again(scope, self.forward[self._at(use, scope)], again)
 
     def _at(self, use: Use, scope: Scope) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Placement and port of every combination."""
         wanted = [self.ports.index(port) for port in use.ports]
         return along(self.source.number, scope, self.left), along(use.number, scope, wanted)
 
-    def _add_shared(self, terms: Terms, p: int) -> None:
+    def _add_shared(self, p: int) -> None:
         """Conversions to one port, which readers share."""
         port = self.ports[p]
         uses = [use for use in self.uses if port in use.ports]
         wanting = [use.wants(port) for use in uses]
         scope = scope_of(wanting, self.source.number)
         used = any_of(wanting, scope)
-        terms.block(scope, used & self._left(self.impossible, p, scope))
-        forward_s = used * self._left(self.forward_s, p, scope)
-        self._add_once(terms, scope, forward_s, used * self._left(self.backward_s, p, scope))
+        self.pattern.block(scope, used & self._left(self.impossible, p, scope))
+        forward, backward = (self._left(slots, p, scope) for slots in (self.forward, self.backward))
+        self._add_once(scope, forward, backward, used)
         if any(map(self._is_repeated, uses)):
             flags = [flag for use in uses for flag in (use.wants(port), use.needed)]
             scope = scope_of((*flags, self.source.again), self.source.number)
@@ -228,7 +242,7 @@ class _Link:
             for use in uses:
                 needed = needed | (use.wants(port).over(scope) & use.needed.over(scope))
             again = needed & self.source.again.over(scope)
-            self._add_again(terms, scope, again * self._left(self.forward_s, p, scope))
+            self._add_again(scope, self._left(self.forward, p, scope), again)
 
     def _left(self, table: npt.NDArray[Any], p: int, scope: Scope) -> npt.NDArray[Any]:
         """A column of a table for every choice of the producer."""
@@ -237,42 +251,32 @@ class _Link:
     def _is_repeated(self, use: Use) -> bool:
         return any(self.source.again.by_choice) and any(use.needed.by_choice)
 
-    def _add_once(
-        self, terms: Terms, scope: Scope, forward_s: npt.NDArray[Any], backward_s: npt.NDArray[Any]
-    ) -> None:
-        terms.add(
-            scope,
-            forward_s=forward_s,
-            forward_messages_s=forward_s,
-            backward_input_s=backward_s,
-            backward_messages_s=backward_s,
-        )
+    def _add_once(self, scope: Scope, forward: Slots, backward: Slots, times: Mask | float) -> None:
+        self.pattern.add(scope, forward, times, "forward_s", "forward_messages_s")
+        self.pattern.add(scope, backward, times, "backward_input_s", "backward_messages_s")
 
-    def _add_again(self, terms: Terms, scope: Scope, seconds: npt.NDArray[Any]) -> None:
-        if seconds.any():
-            terms.add(scope, backward_input_s=seconds, backward_messages_s=seconds)
+    def _add_again(self, scope: Scope, slots: Slots, times: Mask) -> None:
+        self.pattern.add(scope, slots, times, "backward_input_s", "backward_messages_s")
 
-    def add_copies(self, terms: Terms, *, stay: bool) -> None:
+    def add_copies(self, *, stay: bool) -> None:
         """Copies of a weight that messages make: those that stay, and those that are made again.
 
         Args:
             stay: whether a copy stays where a reader does not run again.
         """
-        for p in map(int, np.flatnonzero(self.is_sent.any(0))):
+        is_sent = self.forward != NOTHING
+        for p in map(int, np.flatnonzero(is_sent.any(0))):
             port = self.ports[p]
             uses = [use for use in self.uses if port in use.ports]
             flags = [flag for use in uses for flag in (use.wants(port), use.again)]
             scope = scope_of(flags, self.source.number)
-            copied = self._left(self.is_sent, p, scope)
+            copied = self._left(is_sent, p, scope)
             copied = copied & any_of((use.wants(port) for use in uses), scope)
             held = np.zeros((1,) * len(scope), dtype=bool)
             for use in uses if stay else ():
                 held = held | (use.wants(port).over(scope) & ~use.again.over(scope))
-            nbytes = self.source.meta.nbytes * local_fraction(port.placement, self.tp)
-            again_s = (copied & ~held) * self._left(self.forward_s, p, scope)
-            terms.add(
-                scope,
-                kept_bytes=nbytes * (copied & held),
-                recomputed_bytes=nbytes * (copied & ~held),
-            )
-            self._add_again(terms, scope, again_s)
+            whole = self.pattern.figures.nbytes(self.source.ref)
+            share = local_fraction(port.placement, self.tp)
+            self.pattern.add(scope, whole, share * (copied & held), "kept_bytes")
+            self.pattern.add(scope, whole, share * (copied & ~held), "recomputed_bytes")
+            self._add_again(scope, self._left(self.forward, p, scope), copied & ~held)

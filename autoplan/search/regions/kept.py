@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.conversion_terms import add_weight_conversions
+from autoplan.search.regions.pattern import Pattern
 from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import LAYER, Terms
 from autoplan.search.regions.ways import Ways
@@ -19,10 +20,10 @@ def kept_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> Mappi
         choices: of all decisions of the region.
     """
     sizes = tuple(len(decision.options) for decision in ways.decisions)
-    parts = defaultdict[str, Terms](lambda: Terms(sizes))
-    add_storages(ways, costs, parts.__getitem__)
+    parts = defaultdict[str, Pattern](lambda: Pattern(sizes))
+    add_storages(ways, parts.__getitem__)
     add_weight_conversions(ways, costs, parts.__getitem__)
-    found = {name: _kept_bytes(terms, choices) for name, terms in parts.items()}
+    found = {name: _kept_bytes(part.terms(ways, costs), choices) for name, part in parts.items()}
     return {name: nbytes for name, nbytes in found.items() if nbytes}
 
 

@@ -15,6 +15,8 @@ from autoplan.search.elimination import elimination_order
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.column import Column, Least, Prices, value_of
 from autoplan.search.regions.conversion_terms import add_conversions, add_weight_conversions
+from autoplan.search.regions.figures import ONE
+from autoplan.search.regions.pattern import Pattern
 from autoplan.search.regions.program import Program
 from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
@@ -48,19 +50,13 @@ class ModeTables:
 
     Args:
         ways: of each mode.
-        widest: a mode that has the choices of all of them.
         given: decisions that may be taken from outside.
     """
 
     def __init__(
-        self,
-        ways: Sequence[Ways],
-        widest: Ways,
-        costs: MicrobatchCosts,
-        given: Collection[str] = (),
+        self, ways: Sequence[Ways], costs: MicrobatchCosts, given: Collection[str] = ()
     ) -> None:
         self.ways = tuple(ways)
-        self._widest = widest
         self._costs = costs
         self._given = given
         self._made: dict[int, Table] = {}
@@ -71,7 +67,7 @@ class ModeTables:
     def only(self, modes: Collection[Mode]) -> ModeTables:
         """The tables of some of these modes, which are made once for both."""
         ways = [each for each in self.ways if each.mode in modes]
-        found = ModeTables(ways, self._widest, self._costs, self._given)
+        found = ModeTables(ways, self._costs, self._given)
         found._all = self
         return found
 
@@ -102,7 +98,7 @@ class ModeTables:
         if self._all is not None:
             return self._all.table(self._all.ways.index(ways))
         if mode not in self._made:
-            self._made[mode] = _table(ways, self._widest, self._common, self._costs, self._given)
+            self._made[mode] = _table(ways, self._costs, self._given)
         return self._made[mode]
 
     def is_worked_hard(self, mode: int, entries: int) -> bool:
@@ -118,27 +114,24 @@ class ModeTables:
             self._small[mode] = found.terms
         return self._small[mode]
 
-    @cached_property
-    def _common(self) -> Terms:
-        terms = Terms(tuple(len(decision.options) for decision in self._widest.decisions))
-        _add_calls(self._widest, self._costs, terms)
-        _add_parameters(self._widest, self._costs, terms)
-        add_conversions(self._widest, self._costs, terms)
-        return terms
+
+def pattern_of(ways: Ways, costs: MicrobatchCosts) -> Pattern:
+    """What a region's tables are sums of, made once for all microbatches."""
+    key = ways.region.key, ways.mode, ways.decisions, tuple(b.placements for b in ways.boundaries)
+    patterns = ways.space.patterns
+    if key not in patterns:
+        pattern = Pattern(tuple(len(decision.options) for decision in ways.decisions))
+        _add_calls(ways, pattern)
+        _add_parameters(ways, costs, pattern)
+        add_conversions(ways, costs, pattern)
+        add_weight_conversions(ways, costs, lambda _: pattern)
+        add_storages(ways, lambda _: pattern)
+        patterns[key] = pattern
+    return patterns[key]
 
 
-def _table(
-    ways: Ways, widest: Ways, common: Terms, costs: MicrobatchCosts, given: Collection[str]
-) -> Table:
-    terms = common.selected(
-        [
-            [pairs.index(pair) for pair in zip(each.options, each.again, strict=True)]
-            for each, wide in zip(ways.decisions, widest.decisions, strict=True)
-            for pairs in [list(zip(wide.options, wide.again, strict=True))]
-        ]
-    )
-    add_weight_conversions(ways, costs, lambda _: terms)
-    add_storages(ways, costs, lambda _: terms)
+def _table(ways: Ways, costs: MicrobatchCosts, given: Collection[str]) -> Table:
+    terms = pattern_of(ways, costs).terms(ways, costs)
     working = [(0.0,) * size for size in terms.sizes]
     for node in ways.region.calls:
         number = ways.number[node.name]
@@ -157,31 +150,26 @@ def _table(
     )
 
 
-def _add_calls(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
+def _add_calls(ways: Ways, pattern: Pattern) -> None:
     for node in ways.region.calls:
         if ways.region.is_view(node):
             continue
         number = ways.number[node.name]
         decision = ways.decisions[number]
-        priced = costs.operators[costs.space.number[node.name]]
-        taken = [priced[option] for option in decision.options]
-        forward = np.array([cost.forward_s for cost in taken])
-        backward = np.array([cost.backward_s for cost in taken])
-        weight = np.array([cost.backward_weight_s for cost in taken])
-        terms.add(
-            (number,),
-            forward_s=forward,
-            backward_input_s=backward - weight + forward * np.array(decision.again),
-            backward_weight_s=weight,
-        )
+        seconds = pattern.figures.operator(node.name, len(ways.space.of(node.name)))
+        forward, backward, weight = seconds[:, list(decision.options)]
+        pattern.add((number,), forward, 1.0, "forward_s")
+        pattern.add((number,), forward, np.array(decision.again), "backward_input_s")
+        pattern.add((number,), backward, 1.0, "backward_input_s")
+        pattern.add((number,), weight, 1.0, "backward_weight_s")
 
 
-def _add_parameters(ways: Ways, costs: MicrobatchCosts, terms: Terms) -> None:
+def _add_parameters(ways: Ways, costs: MicrobatchCosts, pattern: Pattern) -> None:
     for name in ways.region.parameters:
         meta = costs.sizes.nodes[name].outputs[0]
         shares = [local_fraction(each, ways.space.tp) for each in ways.placements(name)]
         kind = "trained_elements" if meta.requires_grad else "frozen_elements"
-        terms.add((ways.number[name],), **{kind: meta.numel * np.array(shares)})
+        pattern.add((ways.number[name],), ONE, meta.numel * np.array(shares), kind)
 
 
 class RegionMenu:

@@ -194,10 +194,7 @@ class RegionMenus:
             given += [parameter.name for parameter in self.shared_parameters]
             space, boundaries = self.costs.space, self.boundaries
             ways = [ways_of(region, space, boundaries, mode) for mode in modes]
-            widest = ways[0]
-            if len(modes) > 1:
-                widest = ways_of(region, space, boundaries, Mode.CALLS)
-            self._tables[key] = ModeTables(ways, widest, self.costs, given)
+            self._tables[key] = ModeTables(ways, self.costs, given)
         return self._tables[key]
 
     @property

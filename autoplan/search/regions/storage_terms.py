@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.search.regions.terms import ALWAYS, NEVER, Flag, Terms, along, any_of, scope_of
+from autoplan.search.regions.figures import SavedBytes
+from autoplan.search.regions.pattern import Pattern
+from autoplan.search.regions.terms import ALWAYS, NEVER, Flag, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.storages import followed
 from autoplan.sharding.placement import Placement, Shard, local_fraction
@@ -35,51 +36,51 @@ _Key = tuple[Ref, Placement, float, str]
 
 @dataclass(kw_only=True, slots=True)
 class _Storage:
-    """Bytes on one rank; by decision, the choices whose call saves it or reads it."""
+    """What it is at most as large as; by decision, the choices whose call saves it or reads it."""
 
-    nbytes: float = 0.0
+    whole: dict[Ref | SavedBytes, None] = field(default_factory=dict)
     saved_by: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     read_by: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
-def add_storages(ways: Ways, costs: MicrobatchCosts, terms_of: Callable[[str], Terms]) -> None:
+def add_storages(ways: Ways, pattern_of: Callable[[str], Pattern]) -> None:
     """Adds everything that some choice keeps or makes again.
 
     Args:
-        terms_of: where to add what a node makes, by its name.
+        pattern_of: where to add what a node makes, by its name.
     """
 
     def adder(name: str) -> _Adder:
-        return _Adder(ways, costs, terms_of(name))
+        return _Adder(ways, pattern_of(name))
 
     for node in ways.region.calls:
         adder(node.name).internal(node)
-    for (ref, placement, _, _), storage in _storages(ways, costs).items():
+    for (ref, placement, share, _), storage in _storages(ways).items():
         if _is_cut(ways, ref, placement):
             again = ALWAYS if ways.mode is Mode.ALL else NEVER
-            adder(ref.node).storage(ref, placement, storage, again)
+            adder(ref.node).storage(ref, placement, share, storage, again)
         elif ref.node in ways.region.by_name or ref in ways.region.entries:
-            adder(ref.node).storage(ref, placement, storage, ways.made_again(ref))
+            adder(ref.node).storage(ref, placement, share, storage, ways.made_again(ref))
     for ref, boundary in ways.region.entries.items() if ways.keeps_entries else ():
         adder(ref.node).entry(ref, boundary)
 
 
-def _storages(ways: Ways, costs: MicrobatchCosts) -> dict[_Key, _Storage]:
+def _storages(ways: Ways) -> dict[_Key, _Storage]:
     found: dict[_Key, _Storage] = defaultdict(_Storage)
     for node in ways.region.calls:
         for choice, strategy in enumerate(ways.strategies(node.name)):
-            for key, nbytes in _saved(ways, node, strategy):
-                found[key].nbytes = max(found[key].nbytes, nbytes)
+            for key, whole in _saved(ways, node, strategy):
+                found[key].whole[whole] = None
                 found[key].saved_by[ways.number[node.name]].add(choice)
             if ways.mode is Mode.CALLS and node.name in ways.region.needed:
-                for key, nbytes in _read(ways, costs, node, strategy):
-                    found[key].nbytes = max(found[key].nbytes, nbytes)
+                for key in _read(ways, node, strategy):
+                    found[key].whole[key[0]] = None
                     found[key].read_by[ways.number[node.name]].add(choice)
     return found
 
 
-def _saved(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[tuple[_Key, float]]:
-    for kept in node.saved:
+def _saved(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[tuple[_Key, SavedBytes]]:
+    for number, kept in enumerate(node.saved):
         if kept.operand is not None:
             ref = ways.region.reads[node.name][kept.operand]
             placement = strategy.inputs[kept.operand].placement
@@ -88,16 +89,12 @@ def _saved(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[tuple[_Key,
             ref, placement = kept.source, strategy.outputs[kept.source.index]
         else:
             continue
-        key = _key(ways, ref, placement, node)
-        yield key, kept.nbytes * key[2]
+        yield _key(ways, ref, placement, node), SavedBytes(node.name, number)
 
 
-def _read(
-    ways: Ways, costs: MicrobatchCosts, node: OpNode, strategy: Strategy
-) -> Iterator[tuple[_Key, float]]:
+def _read(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[_Key]:
     for ref, port in zip(ways.region.reads[node.name], strategy.inputs, strict=True):
-        key = _key(ways, ref, port.placement, node)
-        yield key, costs.sizes.meta(key[0]).nbytes * key[2]
+        yield _key(ways, ref, port.placement, node)
 
 
 def _key(ways: Ways, ref: Ref, placement: Placement, reader: OpNode) -> _Key:
@@ -119,39 +116,39 @@ def _is_own(kept: SavedTensor, node: OpNode) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Adder:
     ways: Ways
-    costs: MicrobatchCosts
-    terms: Terms
+    pattern: Pattern
 
     def internal(self, node: OpNode) -> None:
         """What a call keeps of itself (log-sum-exp, mean and rstd, masks)."""
-        nbytes = sum(k.nbytes for k in node.saved if k.operand is None and not _is_own(k, node))
-        if nbytes:
-            number = self.ways.number[node.name]
-            split = [s.splits_work for s in self.ways.strategies(node.name)]
-            share = np.where(split, 1 / self.ways.space.tp, 1.0)
-            again = np.array(self.ways.decisions[number].again)
-            self.terms.add(
-                (number,),
-                kept_bytes=nbytes * share * ~again,
-                recomputed_bytes=nbytes * share * again,
-            )
+        number = self.ways.number[node.name]
+        split = [s.splits_work for s in self.ways.strategies(node.name)]
+        share = np.where(split, 1 / self.ways.space.tp, 1.0)
+        again = np.array(self.ways.decisions[number].again)
+        for at, kept in enumerate(node.saved):
+            if kept.operand is None and not _is_own(kept, node):
+                whole = self.pattern.figures.nbytes(SavedBytes(node.name, at))
+                self.pattern.add((number,), whole, share * ~again, "kept_bytes")
+                self.pattern.add((number,), whole, share * again, "recomputed_bytes")
 
-    def storage(self, ref: Ref, placement: Placement, storage: _Storage, again: Flag) -> None:
+    def storage(
+        self, ref: Ref, placement: Placement, share: float, storage: _Storage, again: Flag
+    ) -> None:
         """One tensor in one placement, and when it is made again."""
         number, counted = self._counted(ref, placement)
         crossing = () if number < 0 else (number,)
+        whole = self.pattern.figures.largest(map(self.pattern.figures.nbytes, storage.whole))
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
         if any(again.by_choice) and saved:
             scope = scope_of((*saved, again), *crossing)
             made = any_of(saved, scope) & again.over(scope)
-            nbytes = storage.nbytes * along(number, scope, counted)
-            self.terms.add(scope, recomputed_bytes=nbytes * made)
+            times = share * along(number, scope, counted) * made
+            self.pattern.add(scope, whole, times, "recomputed_bytes")
         if not all(again.by_choice):
             held = list(self._holding(storage))
             scope = scope_of((*held, again), *crossing)
             kept = any_of(held, scope) & ~again.over(scope)
-            nbytes = storage.nbytes * along(number, scope, counted)
-            self.terms.add(scope, kept_bytes=nbytes * kept)
+            times = share * along(number, scope, counted) * kept
+            self.pattern.add(scope, whole, times, "kept_bytes")
 
     def _flag(self, number: int, at: set[int]) -> Flag:
         count = len(self.ways.decisions[number].options)
@@ -189,7 +186,8 @@ class _Adder:
     def entry(self, ref: Ref, boundary: int) -> None:
         """What enters a block and is kept as it entered."""
         ways = self.ways
-        nbytes = self.costs.sizes.meta(ref).nbytes * ways.region.shares[ref]
         placements = ways.boundaries[boundary].placements
         fractions = np.array([local_fraction(each, ways.space.tp) for each in placements])
-        self.terms.add((ways.crossing(boundary),), kept_bytes=nbytes * fractions)
+        whole = self.pattern.figures.nbytes(ref)
+        times = ways.region.shares[ref] * fractions
+        self.pattern.add((ways.crossing(boundary),), whole, times, "kept_bytes")

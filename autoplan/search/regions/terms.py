@@ -121,19 +121,6 @@ class Terms:
             known = self.blocked.get(scope, np.zeros(self.tables[scope].shape[1:], dtype=bool))
             self.blocked[scope] = known | where
 
-    def selected(self, kept: Sequence[Sequence[int]]) -> Terms:
-        """The same with some of the choices of each decision, by their numbers."""
-        sizes = tuple(len(choices) for choices in kept)
-        found = Terms(sizes)
-        for scope, table in self.tables.items():
-            changed = any(sizes[number] != self.sizes[number] for number in scope)
-            at = np.ix_(*(kept[number] for number in scope)) if changed else ...
-            layers = np.ix_(range(len(AMOUNTS)), *(kept[number] for number in scope))
-            found.tables[scope] = table[layers] if changed else table.copy()
-            if scope in self.blocked:
-                found.blocked[scope] = self.blocked[scope][at]
-        return found
-
     def restricted(self, taken: Mapping[int, int]) -> Terms:
         """The same with some decisions taken: they go out of all scopes and have one choice.
 
