@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoplan import plan_io
+from autoplan import load_plan, plan_io
 from autoplan.cli import main
 from tests.unit.docs_text import DOCS, ROOT, commands
 from tests.unit.sample_timed import TIMED
@@ -45,4 +45,5 @@ def test_all_commands_in_their_order(folder: Path, capsys: pytest.CaptureFixture
         _run(words)
     printed = capsys.readouterr().out
     assert "in 2 replicas" in printed
+    assert load_plan("plan.json").estimate.modules
     assert "Why not recompute=full" in printed
