@@ -5,8 +5,16 @@
 caller decides whether they are DTensors, plain tensors or meta tensors.
 """
 
-from autoplan.codegen.build import build_module
-from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
+from autoplan.codegen.build import bind_methods, build_module
+from autoplan.codegen.emitted import (
+    BatchInput,
+    Count,
+    Emitted,
+    EmittedStage,
+    Output,
+    StoredTensor,
+)
+from autoplan.codegen.evaluation import emit_evaluation
 from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.program import Boundary
 
@@ -16,7 +24,10 @@ __all__ = [
     "Count",
     "Emitted",
     "EmittedStage",
+    "Output",
     "StoredTensor",
+    "bind_methods",
     "build_module",
+    "emit_evaluation",
     "emit_program",
 ]

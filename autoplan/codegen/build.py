@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -51,6 +52,23 @@ def build_module(
         owner, last = _owner(root, name)
         owner.register_buffer(last, buffer(name))
     return root
+
+
+def bind_methods(
+    emitted: Emitted, stage: EmittedStage, root: nn.Module, axes: Mapping[str, Any]
+) -> dict[nn.Module, MethodType]:
+    """The ``evaluate`` of a stage and of its blocks, bound to the modules of the same stage.
+
+    Args:
+        emitted: a program of the model without its loss.
+        stage: of it.
+        root: of the program with the loss, by ``build_module``; its parameters and blocks are used.
+        axes: as for ``build_module``.
+    """
+    namespace = _run(emitted.source, axes)
+    classes = {"": stage.root_class, **stage.block_classes}
+    modules = {root.get_submodule(path): namespace[name] for path, name in classes.items()}
+    return {module: MethodType(kind.evaluate, module) for module, kind in modules.items()}
 
 
 def _run(source: str, axes: Mapping[str, Any]) -> dict[str, Any]:

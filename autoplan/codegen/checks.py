@@ -7,12 +7,13 @@ from collections.abc import Collection
 
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.operators import arguments, is_dropout, is_random, probability
-from autoplan.codegen.program import Program
+from autoplan.codegen.program import EVALUATE, Program
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Partial
+from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.trace.graph import OpGraph, OpNode
 
-METHODS = ("count",)
+METHODS = ("count", EVALUATE)
 """What the emitted root defines beside the methods of every module."""
 
 
@@ -44,6 +45,41 @@ def check_runnable(choices: Choices) -> None:
             f"the loss {choices.graph.output.node} is no sum over the samples of the batch; "
             "run it with dp=1 and one microbatch"
         )
+
+
+def check_evaluable(choices: Choices) -> None:
+    """Checks what a model computes otherwise in training, and what mixes samples.
+
+    Raises:
+        UnsupportedModelError: naming the node or part.
+    """
+    _check_names(choices)
+    for node in choices.graph.of_kind("call"):
+        moves = takes_statistics(node) and arguments(node)["running_mean"] is not None
+        if is_random(node) or moves:
+            raise UnsupportedModelError(
+                f"{node.name} computes otherwise in training: call pm.eval() before it is asked "
+                "for outputs"
+            )
+    reason = needs_whole_batch(choices)
+    if choices.splits > 1 and reason is not None:
+        raise UnsupportedModelError(
+            f"{reason}, so that outputs of a part of the batch are others: plan for dp = 1 and one "
+            "microbatch, or leave out the inputs that it is made of"
+        )
+
+
+def needs_whole_batch(choices: Choices) -> str | None:
+    """Why the outputs of some samples depend on others, or are a sum over them; None if neither."""
+    layout = choices.layout
+    if layout.mixing:
+        return layout.mixing[0]
+    if layout.hoisted:
+        return f"{layout.hoisted[0].node} is a sum over the batch"
+    if layout.synced:
+        return f"{layout.synced[0]} takes statistics of the batch"
+    summed = (ref for ref in choices.graph.results if layout.placements[ref] == Partial())
+    return next((f"the output {ref.node} is a sum over the batch" for ref in summed), None)
 
 
 def check_statistics(moved: Collection[str], program: Program) -> None:

@@ -29,6 +29,9 @@ class Choices:
         dp, num_microbatches, tp: degrees.
         recomputed: paths of blocks that are recomputed in the backward.
         again: what else runs again in the backward, by path of the block.
+        evaluates: whether the graph is of the model without its loss, for no backward.
+        starts: numbers of the items of the stack with which stages begin, where ``stages`` are
+            those of another graph of the model.
         stages: of the pipeline; none without one.
     """
 
@@ -41,6 +44,8 @@ class Choices:
     recomputed: frozenset[str]
     stages: tuple[StagePlan, ...] = ()
     again: Mapping[str, Again] = field(default_factory=dict)
+    evaluates: bool = False
+    starts: tuple[int, ...] | None = None
 
     @property
     def is_alone(self) -> bool:

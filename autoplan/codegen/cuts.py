@@ -52,7 +52,7 @@ def cut_stages(choices: Choices) -> tuple[Cut, ...]:
         PlanError: when the plan's stages are no ranges of the model.
     """
     stack = stack_of(choices.graph)
-    starts = stage_starts(stack, choices.stages)
+    starts = choices.starts or stage_starts(stack, choices.stages)
     crossings = _crossings(choices, stack, starts)
     ends = [*starts[1:], len(stack.items)]
     return tuple(
@@ -67,10 +67,10 @@ def cut_stages(choices: Choices) -> tuple[Cut, ...]:
     )
 
 
-def _crossings(choices: Choices, stack: Stack, starts: list[int]) -> list[tuple[Crossing, ...]]:
-    """What crosses between each stage and the next."""
+def _crossings(choices: Choices, stack: Stack, starts: Sequence[int]) -> list[tuple[Crossing, ...]]:
+    """What crosses between each stage and the next; the last stage reads the results."""
     graph = choices.graph
-    live = needed(graph, [graph.output], frozenset(choices.hoisted))
+    live = needed(graph, graph.results, frozenset(choices.hoisted))
     found: list[list[Crossing]] = [[] for _ in starts[1:]]
     for node in graph.of_kind("call"):
         if node.name not in live or node.name not in stack.position:
@@ -79,17 +79,17 @@ def _crossings(choices: Choices, stack: Stack, starts: list[int]) -> list[tuple[
         for index in range(len(node.outputs)):
             ref = Ref(node.name, index)
             readers = [name for name in graph.readers.get(ref, ()) if name in live]
-            places = [stack.position[name] for name in readers]
-            if ref == graph.output:
-                places.append(len(stack.items) - 1)
+            stages = [_stage(starts, stack.position[name]) for name in readers]
+            if ref in graph.results:
+                stages.append(len(starts) - 1)
             placement = choices.assignment.strategies[node.name].outputs[index]
-            for cut in range(made, _stage(starts, max(places, default=0))):
+            for cut in range(made, max(stages, default=0)):
                 placement = _placement(choices, stack, (ref, placement), starts[cut + 1], readers)
                 found[cut].append(Crossing(ref=ref, placement=placement))
     return [tuple(crossings) for crossings in found]
 
 
-def _stage(starts: list[int], item: int) -> int:
+def _stage(starts: Sequence[int], item: int) -> int:
     return bisect_right(starts, item) - 1
 
 

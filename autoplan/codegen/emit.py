@@ -18,6 +18,7 @@ from dataclasses import replace
 from autoplan.codegen.header import printable
 from autoplan.codegen.program import (
     DRAWS,
+    EVALUATE,
     Axis,
     BlockCall,
     BlockClass,
@@ -53,7 +54,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 def source_of(program: Program, header: str) -> str:
     """The text of a module; ``tp`` and ``dp`` are to be bound in its namespace."""
-    classes = [_block_class(block) for block in program.blocks]
+    method = EVALUATE if program.evaluates else "forward"
+    classes = [_block_class(block, method) for block in program.blocks]
     classes += [_stage_class(program, index) for index in range(len(program.stages))]
     parts = [
         '"""' + header + '"""',
@@ -100,11 +102,11 @@ def _import_names(module: str, names: Sequence[str]) -> Iterator[str]:
     yield ")"
 
 
-def _block_class(block: BlockClass) -> Iterator[str]:
+def _block_class(block: BlockClass, method: str) -> Iterator[str]:
     yield f"class {block.name}(Container):"
     yield f'{_INDENT}"""{_paths(block.paths)}"""'
     yield ""
-    yield from _function("forward", block.function, is_block=True)
+    yield from _function(method, block.function, is_block=True)
 
 
 def _stage_class(program: Program, index: int) -> Iterator[str]:
@@ -112,6 +114,9 @@ def _stage_class(program: Program, index: int) -> Iterator[str]:
     yield f"class {stage.name}(Container):"
     yield from (_INDENT + line if line else "" for line in _stage_words(program, index))
     yield ""
+    if program.evaluates:
+        yield from _function(EVALUATE, stage.forward)
+        return
     yield from _function("count", stage.count)
     yield ""
     yield from _function("forward", stage.forward, counts=stage.counts)
@@ -120,15 +125,16 @@ def _stage_class(program: Program, index: int) -> Iterator[str]:
 def _stage_words(program: Program, index: int) -> Iterator[str]:
     """The docstring of a stage, or of the whole model."""
     count = len(program.stages)
-    loss = "the term of the loss of one rank and microbatch"
+    result = "the term of the loss of one rank and microbatch"
+    result = "the model's outputs for the samples given" if program.evaluates else result
     if count == 1:
-        yield f'"""The model; returns {loss}."""'
+        yield f'"""The model; returns {result}."""'
         return
     blocks = program.stages[index].blocks
     held = f": {_paths(blocks)}" if blocks else ""
     yield f'"""Stage {index} of {count}{held}.'
     yield ""
-    yield f"Returns {loss if index == count - 1 else f'what stage {index + 1} receives'}."
+    yield f"Returns {result if index == count - 1 else f'what stage {index + 1} receives'}."
     yield '"""'
 
 
@@ -153,7 +159,7 @@ def _function(
     yield f"{_INDENT}def {name}({', '.join(names)}):"
     body = list(_body(function, arguments, counts or ()))
     returned = [_operand(value) for value in function.outputs]
-    single = len(returned) == 1 and (is_block or name == "forward")
+    single = len(returned) == 1 and (is_block or name != "count")
     body.append(f"return {returned[0]}" if single else f"return {_tuple(returned)}")
     yield from (_INDENT * 2 + line for line in body)
 
@@ -234,7 +240,7 @@ def _right(statement: Statement) -> tuple[str, list[str]]:
         dtype = f"dtype=torch.{_word(statement.output.dtype)}"
         return "torch.tensor", [_expression(statement.values), dtype, "device=device"]
     arguments = [_operand(value) for value in statement.args]
-    block = attribute(statement.path)
+    block = attribute(statement.path) + f".{statement.method}" * bool(statement.method)
     if not statement.recomputed:
         return block, arguments
     options = ["use_reentrant=False", f"preserve_rng_state={statement.is_random}"]

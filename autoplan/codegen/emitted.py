@@ -42,6 +42,15 @@ class Count:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """A tensor that an evaluation returns for one microbatch; ``batch_dim`` None: for all alike."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    batch_dim: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EmittedStage:
     """A pipeline stage, or the whole model where there is no pipeline.
 
@@ -92,6 +101,9 @@ class Emitted:
     microbatches, dp, and the stages that read a parameter. They are right on every tp rank as they
     are.
 
+    A program of the model without its loss has ``evaluate(*received, *inputs)`` in place of both,
+    of stages and blocks, and the last stage returns ``outputs``.
+
     Attributes:
         source: Python text; ``tp`` (an ``AxisGroup``) is bound when it is run.
         stages: in the order of the model.
@@ -99,6 +111,8 @@ class Emitted:
         counts: all values that are counted ahead.
         loss_dtype: of the loss.
         dp, num_microbatches, tp: degrees that the shapes in the source were computed for.
+        outputs: of a model without its loss.
+        whole_batch: why it takes the samples that it is written for, all at once, if it does.
     """
 
     source: str
@@ -111,3 +125,5 @@ class Emitted:
     dp: int
     num_microbatches: int
     tp: int
+    outputs: tuple[Output, ...] = ()
+    whole_batch: str | None = None

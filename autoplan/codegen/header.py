@@ -17,11 +17,17 @@ def header(choices: Choices, model: str) -> str:
     samples = choices.graph.batch // choices.splits
     pp = len({stage.rank for stage in choices.stages})
     pipeline = f"pp {pp} x " if pp else ""
+    each = f"of {samples} sample{'s' if samples > 1 else ''} per dp rank"
+    step = (
+        f"An evaluation without a loss is of microbatches {each}."
+        if choices.evaluates
+        else f"A step is {count} microbatch{'es' if count > 1 else ''} {each}, "
+        f"{choices.graph.batch} in all."
+    )
     lines = [
         f"{printable(model)} for one of {pipeline}dp {choices.dp} x tp {choices.tp} ranks.",
         "",
-        f"A step is {count} microbatch{'es' if count > 1 else ''} of "
-        f"{samples} sample{'s' if samples > 1 else ''} per dp rank, {choices.graph.batch} in all.",
+        step,
         "",
         f"Each rank stores{' of its stages' * bool(pp)} (dp may split it further):",
         "",

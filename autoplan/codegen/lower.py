@@ -7,7 +7,7 @@ block's inputs are brought to its entry placements by the caller.
 
 from __future__ import annotations
 
-from autoplan.codegen.checks import check_runnable
+from autoplan.codegen.checks import check_evaluable, check_runnable
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.cuts import cut_stages
 from autoplan.codegen.naming import Names, class_name
@@ -27,7 +27,7 @@ def lower(choices: Choices) -> Program:
         UnsupportedModelError: naming the node that cannot run correctly on this mesh.
         PlanError: when a placement does not divide a tensor, or the stages are not the model's.
     """
-    check_runnable(choices)
+    check_evaluable(choices) if choices.evaluates else check_runnable(choices)
     functions = {block.path: _block(choices, block) for block in choices.graph.blocks}
     cuts = cut_stages(choices)
     names = [ROOT_CLASS] if len(cuts) == 1 else [f"Stage{index}" for index in range(len(cuts))]
@@ -37,6 +37,7 @@ def lower(choices: Choices) -> Program:
             for cut, name in zip(cuts, names, strict=True)
         ),
         blocks=_classes(choices, functions, names),
+        evaluates=choices.evaluates,
     )
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from autoplan.codegen.again import again_of
-from autoplan.codegen.checks import check_statistics
+from autoplan.codegen.checks import check_statistics, needs_whole_batch
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.emit import source_of
-from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
+from autoplan.codegen.emitted import (
+    BatchInput,
+    Count,
+    Emitted,
+    EmittedStage,
+    Output,
+    StoredTensor,
+)
 from autoplan.codegen.header import header
 from autoplan.codegen.lower import lower
 from autoplan.codegen.messages import stage_messages
@@ -17,6 +24,7 @@ from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.sharding.assignment import assign
 from autoplan.sharding.batch import batch_layout
+from autoplan.sharding.placement import Replicate, Shard
 from autoplan.sharding.rules.batch_norm import local_statistics
 from autoplan.trace.graph import OpGraph
 
@@ -75,6 +83,21 @@ def emit_choices(choices: Choices, model: str) -> Emitted:
         dp=choices.dp,
         num_microbatches=choices.num_microbatches,
         tp=choices.tp,
+        outputs=_outputs(choices) if choices.evaluates else (),
+        whole_batch=needs_whole_batch(choices) if choices.evaluates else None,
+    )
+
+
+def _outputs(choices: Choices) -> tuple[Output, ...]:
+    """What an evaluation returns; in one piece, a sum over the batch is as it is."""
+    placements = ((ref, choices.layout.placements[ref]) for ref in choices.graph.results)
+    return tuple(
+        Output(
+            shape=choices.shape(ref, Replicate()),
+            dtype=choices.graph.meta(ref).dtype,
+            batch_dim=placement.dim if isinstance(placement, Shard) else None,
+        )
+        for ref, placement in placements
     )
 
 
@@ -92,9 +115,8 @@ def _stages(choices: Choices, program: Program) -> tuple[EmittedStage, ...]:
 
     def held(index: int, kind: str) -> tuple[str, ...]:
         own = program.stages[index].tensors
-        return tuple(
-            name for name in names[kind] if name in own or (index == 0 and name not in read)
-        )
+        keeps = index == 0 and not choices.evaluates
+        return tuple(name for name in names[kind] if name in own or (keeps and name not in read))
 
     return tuple(
         EmittedStage(

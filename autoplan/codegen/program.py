@@ -54,6 +54,9 @@ class Axis:
 DRAWS = Value(name="draws", shape=(), dtype="", placement=Replicate())
 """The argument of functions that draw random numbers: the ``runtime.random.Draws`` to draw by."""
 
+EVALUATE = "evaluate"
+"""The method of modules that runs them without a loss."""
+
 Operand = Value | Held
 Expression = (
     Operand
@@ -122,7 +125,8 @@ class Constant:
 class BlockCall:
     """A call of the block instance at ``path``, recomputed in the backward or not.
 
-    ``is_random`` is said where it draws from PyTorch's own generator.
+    ``is_random`` is said where it draws from PyTorch's own generator, ``method`` where not the
+    block itself is called.
     """
 
     path: Path
@@ -130,6 +134,7 @@ class BlockCall:
     outputs: tuple[Value, ...]
     recomputed: bool
     is_random: bool
+    method: str = ""
 
 
 Statement = Call | Convert | Constant | BlockCall
@@ -196,10 +201,11 @@ class StageProgram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """All functions of all ranks."""
+    """All functions of all ranks; one that evaluates has no loss and counts nothing."""
 
     stages: tuple[StageProgram, ...]
     blocks: tuple[BlockClass, ...]
+    evaluates: bool = False
 
     @property
     def functions(self) -> tuple[Function, ...]:

@@ -12,7 +12,15 @@ from autoplan.codegen.choices import Choices
 from autoplan.codegen.cuts import Crossing, Cut
 from autoplan.codegen.needs import in_order, needed, outside_parameters, reads
 from autoplan.codegen.operators import is_dropout, is_random
-from autoplan.codegen.program import DRAWS, BlockCall, Boundary, Function, StageProgram, Value
+from autoplan.codegen.program import (
+    DRAWS,
+    EVALUATE,
+    BlockCall,
+    Boundary,
+    Function,
+    StageProgram,
+    Value,
+)
 from autoplan.codegen.scope import Scope
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Replicate, grad_of
@@ -32,7 +40,7 @@ def lower_stage(
         PlanError: when a placement does not divide a tensor.
     """
     graph = choices.graph
-    sent = [crossing.ref for crossing in cut.sends] or [graph.output]
+    sent = [crossing.ref for crossing in cut.sends] or list(graph.results)
     known = {crossing.ref for crossing in cut.receives} | set(choices.hoisted)
     nodes = needed(graph, sent, known)
     counted = _counted(choices, nodes, sent)
@@ -84,7 +92,8 @@ def _forward(
         else:
             scope.call(unit, choices.name_of(unit.name))
     sent = [scope.read(crossing.ref, crossing.port) for crossing in cut.sends]
-    return scope.function(sent or [scope.read(graph.output, _WHOLE)], chained), counts
+    sent = sent or [scope.read(ref, _WHOLE) for ref in graph.results]
+    return scope.function(sent, chained), counts
 
 
 def _count(
@@ -135,6 +144,7 @@ def _call_block(choices: Choices, scope: Scope, block: Block, function: Function
             args=tuple(args),
             outputs=tuple(scope.define(list(block.outputs), "x", placements)),
             recomputed=block.path in choices.recomputed,
+            method=EVALUATE if choices.evaluates else "",
             is_random=any(is_random(node) and not is_dropout(node) for node in nodes),
         )
     )

@@ -59,6 +59,11 @@ class BatchReader:
         """The inputs of ``train_step``'s batch: a mapping by name, or a sequence by position."""
         return self._in_order(self._of_batch(batch))
 
+    def missing(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+        """Names of the inputs of the loss that a call does not give."""
+        given = self._by_name(args, kwargs)
+        return [entry.target for entry in self.inputs if entry.target not in given]
+
     def microbatches(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """The arguments of every microbatch, from this rank's share of the global batch.
 

@@ -25,6 +25,7 @@ from autoplan.plan import Plan
 from autoplan.runtime.checkpoint import load_checkpoint, save_checkpoint
 from autoplan.runtime.comparison import compare_step, loss_on
 from autoplan.runtime.data import Batch, BatchReader
+from autoplan.runtime.evaluation import Evaluator
 from autoplan.runtime.gradients import gradient_norm, scale_gradients
 from autoplan.runtime.loss_scaling import check_scalable, share_overflow
 from autoplan.runtime.measure import measure_steps
@@ -78,6 +79,7 @@ class ParallelModule(nn.Module):
         plan: Plan,
         mesh: RankMesh,
         traced: TracedModel,
+        evaluator: Evaluator,
     ) -> None:
         super().__init__()
         self.programs = nn.ModuleList(stage.program for stage in stages)
@@ -89,6 +91,7 @@ class ParallelModule(nn.Module):
         self._trainer = trainer
         self._state = state
         self._traced = traced
+        self._evaluator = evaluator
         self._reader = BatchReader(
             emitted.inputs,
             positional=traced.positional,
@@ -127,16 +130,32 @@ class ParallelModule(nn.Module):
         share_overflow(self._state.parameters.values(), self._mesh)
         return loss
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The loss of the global batch, from this rank's share of it.
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The loss of the global batch, from this rank's share of it; or outputs without a loss.
 
         Its ``backward()`` adds the gradients that ``train_step`` does. Without gradients
         (``torch.no_grad``) it works for any number of microbatches.
 
+        Without gradients and without all inputs that the loss is made of (no labels, no targets),
+        returns what the model returns for these inputs: any number of samples, those of this
+        data-parallel rank, the same for its model-parallel peers. Outputs are whole on every rank
+        of the pipeline and of ``tp``. Other lengths, and other arguments that the model has, are
+        traced when they first come. All ranks must call it.
+
         Raises:
-            PlanError: with gradients, when the plan has several microbatches or a pipeline.
+            PlanError: with gradients, when the plan has several microbatches or a pipeline, or an
+                input is missing; without, for what is no argument of the model.
+            UnsupportedModelError: outputs of a model that drops, in training mode, or that cannot
+                be traced or computed for a part of the batch.
         """
         _check_no_autocast()
+        if missing := self._reader.missing(args, kwargs):
+            if torch.is_grad_enabled():
+                raise PlanError(
+                    f"{', '.join(map(repr, missing))} is missing for the loss; to get outputs "
+                    "without a loss, call the module in torch.no_grad()"
+                )
+            return self._evaluator.outputs(args, kwargs, trains=self.training)
         microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)

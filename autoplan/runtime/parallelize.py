@@ -18,6 +18,7 @@ from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.compiled import check_compiles
 from autoplan.runtime.engines import Engine, OneStage
+from autoplan.runtime.evaluation import Evaluator
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
@@ -38,6 +39,7 @@ from autoplan.runtime.weights import WeightSource
 from autoplan.trace.evaluation import serves_both
 from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.inputs import positional_names
+from autoplan.trace.outputs import ModelForward
 from autoplan.trace.precision import COMPUTE_DTYPES
 
 
@@ -49,6 +51,7 @@ def parallelize(
     device: torch.device | None = None,
     seed: int | None = None,
     evaluation: OpGraph | None = None,
+    forward: ModelForward | None = None,
     compiler: str | None = None,
 ) -> ParallelModule:
     """This rank's part of ``model`` in the training that ``plan`` decided.
@@ -62,6 +65,8 @@ def parallelize(
         seed: of all dropouts; that of rank 0 counts, by default ``torch.initial_seed()``.
         evaluation: of the model in eval mode; without it, one that has dropout or the like cannot
             be switched to evaluation.
+        forward: the model that outputs without a loss are those of; by default ``model`` with no
+            other arguments than tensors.
         compiler: backend of ``torch.compile`` for the program; None runs it eagerly.
 
     Raises:
@@ -85,11 +90,12 @@ def parallelize(
     source = WeightSource(model, emitted, mesh, compute_dtype)
     buffers = {name: source.buffer(name) for name in emitted.buffers}
     layouts = layouts_on_dp(emitted, source, plan.zero, mesh)
+    axes = {name: axis_group(mesh, name) for name in ("dp", "tp")}
     stages = build_stages(
         emitted,
         source,
         buffers,
-        axes={name: axis_group(mesh, name) for name in ("dp", "tp")},
+        axes=axes,
         layouts=layouts,
         zero=plan.zero,
         mesh=mesh,
@@ -98,31 +104,27 @@ def parallelize(
     )
     parameters = parameters_of(stages, layouts)
     random = RandomState(agreed_seed(seed, mesh))
+    trainer = Trainer(
+        stages,
+        _engine(stages, emitted, plan, mesh),
+        gradient_sum(stages, parameters, layouts, mesh),
+        mesh,
+        random,
+        statistics_of(stages, buffers, mesh),
+    )
+    kept = forward or ModelForward(model, dtype=compute_dtype, batch_norm=plan.job.batch_norm)
+    held = {name: b for name, b in buffers.items() if mesh.pp_rank in layouts[name].pp_ranks}
     return ParallelModule(
         stages=stages,
-        trainer=Trainer(
-            stages,
-            _engine(stages, emitted, plan, mesh),
-            gradient_sum(stages, parameters, layouts, mesh),
-            mesh,
-            random,
-            statistics_of(stages, buffers, mesh),
-        ),
+        trainer=trainer,
         state=TrainingState(
-            parameters=parameters,
-            layouts=layouts,
-            buffers={
-                name: buffer
-                for name, buffer in buffers.items()
-                if mesh.pp_rank in layouts[name].pp_ranks
-            },
-            mesh=mesh,
-            random=random,
+            parameters=parameters, layouts=layouts, buffers=held, mesh=mesh, random=random
         ),
         emitted=emitted,
         plan=plan,
         mesh=mesh,
         traced=_traced(model, graph, evaluation, len(emitted.inputs)),
+        evaluator=Evaluator(kept, graph, emitted, plan, stages, trainer, axes, mesh),
     )
 
 

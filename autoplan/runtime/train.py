@@ -9,7 +9,8 @@ Dropouts draw anew for every step that has a backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -84,6 +85,15 @@ class Trainer:
         total = self._engine.evaluate(self._drawing(microbatches), counts)
         self._end()
         return self._mesh.sum_over_samples(total)
+
+    @contextmanager
+    def forwards(self) -> Iterator[None]:
+        """Brackets forwards that no backward follows."""
+        self._begin()
+        yield
+        for stage in self._stages:
+            stage.data_parallel.free_gathered()
+        self._is_running = False
 
     def _begin(self) -> None:
         if self._is_running or self._gradient_sum.is_open:

@@ -89,7 +89,6 @@ class ModelForward:
     Args:
         dtype: as for ``capture.capture``.
         constants: plain values among the example inputs, by name.
-        batch_dims: batch dim by name of the input; 0 where it is not said.
     """
 
     def __init__(
@@ -98,25 +97,33 @@ class ModelForward:
         *,
         dtype: torch.dtype | None,
         constants: Mapping[str, Any] | None = None,
-        batch_dims: BatchDims | None = None,
         batch_norm: BatchNormMode = "sync",
         autocast_on: str | None = None,
     ) -> None:
         self._model = FakeClones(model, FakeTensorMode(), None).clone()
         self._dtype = dtype
         self._constants = dict(constants or {})
-        self._batch_dims = dict(batch_dims or {})
         self._batch_norm: BatchNormMode = batch_norm
         self._autocast_on = autocast_on
 
-    def takes(self, name: str) -> bool:
-        """Whether the model's ``forward`` has an argument of this name."""
-        return name in inspect.signature(self._model.forward).parameters
+    def positional(self, count: int) -> Sequence[str]:
+        """Names of the first arguments of the model's ``forward``, fewer if it has fewer."""
+        return positional_names(self._model, count)
+
+    def takes(self, name: str, value: Any) -> bool:
+        """Whether the model's ``forward`` has an argument of this name.
+
+        Plain values may be among those that it takes without naming them.
+        """
+        named = inspect.signature(self._model.forward).parameters
+        takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in named.values())
+        return name in named or (takes_all and not isinstance(value, Tensor))
 
     def capture(
         self,
         inputs: Mapping[str, Any],
         *,
+        batch_dims: BatchDims,
         trains: bool,
         global_batch: int,
         paths: Collection[str],
@@ -126,6 +133,7 @@ class ModelForward:
 
         Args:
             inputs: tensors, of which only the batch may be another, and plain values.
+            batch_dims: of all tensors.
             trains: whether the model is in the modes that it was given in, or in eval mode.
             paths: of the modules that are to be blocks.
 
@@ -136,12 +144,11 @@ class ModelForward:
             UnsupportedModelError: whatever cannot be traced faithfully.
         """
         named = self._constants | dict(inputs)
-        dims = {name: dim for name, dim in self._batch_dims.items() if name in named}
         with nullcontext() if trains else in_evaluation(self._model):
             subject = Subject(
                 self._model,
                 read_inputs(
-                    self._model, self._arguments(named), with_targets=False, batch_dims=dims
+                    self._model, self._arguments(named), with_targets=False, batch_dims=batch_dims
                 ),
                 None,
                 self._dtype,
