@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.nn.attention.bias import causal_lower_right
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.runtime.collectives import AxisGroup, rank_tensor, reduce_over
@@ -124,6 +126,35 @@ def own_experts(
     """
     first = rank_tensor(axis, index.device) * gate_up.shape[0]
     return experts_from(first, tokens, index, weight, gate_up, down, activation)
+
+
+def causal_attention_of_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = True,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    axis: AxisGroup,
+) -> Tensor:
+    """Causal ``scaled_dot_product_attention`` of queries whose positions are split over the ranks.
+
+    Keys and values are whole, at as many positions as all ranks have queries. On GPUs a rank leaves
+    out the keys behind its queries, and flash attention knows the mask; the last rank sees all.
+    """
+    rows, end = query.shape[-2], None
+    if query.is_cuda:
+        end = (axis.rank + 1) * rows
+        seen = causal_lower_right(rows, end)
+    else:
+        places = rank_tensor(axis, query.device) * rows + torch.arange(rows, device=query.device)
+        seen = torch.arange(key.shape[-2], device=query.device) <= places.unsqueeze(-1)
+    return F.scaled_dot_product_attention(
+        query, key[..., :end, :], value[..., :end, :], seen, scale=scale, enable_gqa=enable_gqa
+    )
 
 
 def vocab_parallel_cross_entropy(

@@ -30,6 +30,8 @@ RECIPES = {
     "tied-vocabulary": ("tied-gpt", {**MEGATRON, **VOCABULARY}, Shard(1)),
     "llama": ("hf-llama", LLAMA, Shard(1)),
     "gpt2": ("hf-gpt2", GPT2, Replicate()),
+    "tokens": ("gpt", {}, Shard(1)),
+    "llama-tokens": ("hf-llama", {}, Shard(1)),
 }
 
 
@@ -50,6 +52,17 @@ def test_replicated(name):
     tested = case(name)
     emitted = emit_choices(replicated(tested.graph, 2, dp=3, num_microbatches=2), name)
     assert_same(sharded(emitted, tested.model, tested.batch), tested.truth())
+
+
+@pytest.mark.parametrize("name", ["tokens", "llama-tokens"])
+def test_attention_of_split_tokens_gathers_keys_and_values_alone(name):
+    model, weights, entry = RECIPES[name]
+    source = emit_choices(recipe(case(model).graph, 2, weights, entry), name).source
+    attention = source.split("class ShardedModel")[0].count("causal_attention_of_rows(")
+    block = source.split("class ShardedModel")[0].split("def forward")[1]
+    gathered = [line for line in block.splitlines() if "all_gather" in line]
+    assert attention
+    assert len(gathered) == 2
 
 
 def test_megatron_sends_two_all_reduces_a_block_each_way():

@@ -164,6 +164,35 @@ def test_grouped_queries_split_by_group_or_within_groups(kv_heads, expected):
     assert labels(made, "attention", MeshAxis("tp", 4)) == ["replicate", *expected]
 
 
+def attention(keys, *given):
+    return graph(
+        *(
+            tensor(name, BATCH, 3, places, 4, batch_dims=(0,))
+            for name, places in (("q", SEQ), ("k", keys), ("v", keys))
+        ),
+        call(
+            "attention",
+            "aten.scaled_dot_product_attention.default",
+            (Ref("q"), Ref("k"), Ref("v"), *given),
+            (BATCH, 3, SEQ, 4),
+        ),
+    )
+
+
+def test_queries_split_by_their_places_where_heads_do_not():
+    causal, free = attention(SEQ, None, 0.0, True), attention(SEQ + 1)
+    for made, stand_in in ((causal, "causal_attention_of_rows"), (free, None)):
+        rows = {s.label: s for s in GraphRules(made).strategies(made.by_name["attention"], TP)}
+        assert list(rows) == ["replicate", "s"]
+        assert rows["s"].local_op == stand_in
+        assert rows["s"].inputs[0].placement == rows["s"].outputs[0] == Shard(2)
+        assert rows["s"].inputs[1] == Port(Replicate(), Partial())
+
+
+def test_causal_queries_before_fewer_keys_stay_whole():
+    assert labels(attention(SEQ - 1, None, 0.0, True), "attention", TP) == ["replicate"]
+
+
 def test_rows_of_an_embedding_and_classes_of_a_loss_take_stand_ins():
     made = graph(
         tensor("ids", BATCH, SEQ, batch_dims=(0,)),

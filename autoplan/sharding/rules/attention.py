@@ -1,13 +1,18 @@
-"""Scaled dot product attention: batch and heads split, sequences and head sizes stay whole.
+"""Scaled dot product attention: batch, heads and queries split, keys and head sizes stay whole.
 
 With grouped queries the query heads are (kv head ``h``, query within its group ``r``): splitting
-``h`` splits queries, keys and values together; splitting ``r`` keeps keys and values whole.
+``h`` splits queries, keys and values together; splitting ``r`` keeps keys and values whole. So does
+splitting the positions ``s`` of the queries, where ranks have all keys and values (as the gathered
+context parallelism of Llama 3, arXiv:2407.21783, section 3.3.2); under a causal mask a stand-in
+knows where its queries stand.
 """
 
 from __future__ import annotations
 
-from autoplan.sharding.equation import Dims, Equation, Letters, Shape
+from autoplan.sharding.equation import Dims, Equation, Letters, LocalOp, Shape
 from autoplan.sharding.rules.base import Call
+
+_IS_CAUSAL, _ENABLE_GQA = 5, 7
 
 
 def _attention(call: Call) -> Equation | None:
@@ -15,7 +20,7 @@ def _attention(call: Call) -> Equation | None:
     lead, rank = query[:-2], len(query)
     if not lead or any(len(shape) != rank for shape in (key, value)):
         return None
-    grouped = call.argument(7, "enable_gqa", False)
+    grouped = call.argument(_ENABLE_GQA, "enable_gqa", False)
     heads, shared = lead[-1], key[-3]
     if key[:-1] != value[:-1] or lead[:-1] != key[:-3] or not (grouped or heads == shared):
         return None
@@ -27,6 +32,8 @@ def _attention(call: Call) -> Equation | None:
     batch: Dims = tuple((f"d{dim}",) for dim in range(len(lead) - 1))
     q_heads: Dims = (*batch, ("h", "r"))
     kv_heads: Dims = (*batch, ("h",))
+    causal = call.argument(_IS_CAUSAL, "is_causal", False)
+    whole = {"t", "d", "e"} | ({"s"} if causal and sizes["s"] != sizes["t"] else set())
     inputs: list[Dims] = [
         (*q_heads, ("s",), ("d",)), (*kv_heads, ("t",), ("d",)), (*kv_heads, ("t",), ("e",))
     ]  # fmt: skip
@@ -37,7 +44,8 @@ def _attention(call: Call) -> Equation | None:
         inputs=tuple(_without_ones(dims, sizes) for dims in inputs),
         outputs=(_without_ones((*q_heads, ("s",), ("e",)), sizes),),
         sizes=sizes,
-        whole=frozenset({"s", "t", "d", "e"}),
+        whole=frozenset(whole),
+        local_ops={"s": LocalOp("causal_attention_of_rows")} if causal else {},
     )
 
 
