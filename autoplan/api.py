@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
 from autoplan.capabilities import RUNNABLE_PRECISIONS
-from autoplan.captured import captured
+from autoplan.captured import captured, forward_of
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
 from autoplan.plan import Plan
@@ -192,7 +192,13 @@ def compile(
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
     compiler = "inductor" if torch_compile is True else torch_compile or None
     return parallelize(
-        case.model, graph, decided, seed=seed, evaluation=evaluation, compiler=compiler
+        case.model,
+        graph,
+        decided,
+        seed=seed,
+        evaluation=evaluation,
+        forward=forward_of(case, job),
+        compiler=compiler,
     )
 
 

@@ -9,6 +9,7 @@ from autoplan.job import Job
 
 if TYPE_CHECKING:
     from autoplan.trace.graph import OpGraph
+    from autoplan.trace.outputs import ModelForward
     from autoplan.zoo import ModelUnderPlan
 
 
@@ -36,6 +37,26 @@ def captured(
         dtype=COMPUTE_DTYPES[job.precision],
         global_batch=job.global_batch,
         unfuses_attention=unfuses_attention,
+        batch_norm=job.batch_norm,
+        autocast_on=launch.autocast_on(job),
+    )
+
+
+def forward_of(case: ModelUnderPlan, job: Job) -> ModelForward:
+    """The same model without its loss, to be traced when its outputs are asked for."""
+    from torch import Tensor
+
+    from autoplan import launch
+    from autoplan.trace.inputs import named_inputs
+    from autoplan.trace.outputs import ModelForward
+    from autoplan.trace.precision import COMPUTE_DTYPES
+
+    has_loss = case.loss_fn is not None
+    named = named_inputs(case.model, case.example_inputs, with_targets=has_loss)
+    return ModelForward(
+        case.model,
+        dtype=COMPUTE_DTYPES[job.precision],
+        constants={name: value for name, value, _ in named if not isinstance(value, Tensor)},
         batch_norm=job.batch_norm,
         autocast_on=launch.autocast_on(job),
     )
