@@ -21,6 +21,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import autoplan
@@ -96,6 +98,17 @@ def evaluate(pm: autoplan.ParallelModule, loader: DataLoader) -> float:
     return sum(losses) / len(losses)
 
 
+def resumed(
+    folder: Path | None, pm: autoplan.ParallelModule, optimizer: Optimizer, schedule: LRScheduler
+) -> int:
+    """The number of steps that are done, by the checkpoint in the folder if it holds one."""
+    if folder is None or not (folder / "index.json").exists():  # what a checkpoint has last
+        return 0
+    extra = pm.load(folder, optimizer=optimizer)
+    schedule.load_state_dict(extra["schedule"])
+    return extra["step"]
+
+
 def train(options: argparse.Namespace) -> list[float]:
     """The losses of the steps that this run made."""
     torch.manual_seed(0)
@@ -103,21 +116,17 @@ def train(options: argparse.Namespace) -> list[float]:
     cut = len(text) * 9 // 10
     train_data, held_out = Windows(text[:cut]), Windows(text[cut:])
     example = {name: value[None] for name, value in train_data[0].items()}
-    pins = dict(pin.split("=") for pin in options.pin)
     pm = autoplan.compile(
-        Decoder(), example, global_batch=GLOBAL_BATCH, precision="fp32", pins=pins
-    )
+        Decoder(), example, global_batch=GLOBAL_BATCH, precision="fp32",
+        pins=dict(pin.split("=") for pin in options.pin),
+    )  # fmt: skip
     sampler = share(train_data, pm, shuffle=True)
     loader = batches(train_data, pm, sampler)
     held_out_loader = batches(held_out, pm, share(held_out, pm, shuffle=False))
-    optimizer = torch.optim.AdamW(pm.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.steps)
+    optimizer = AdamW(pm.parameters(), lr=3e-3)
+    schedule = CosineAnnealingLR(optimizer, T_max=options.steps)
 
-    step, losses = 0, []
-    if options.checkpoint and options.checkpoint.exists():
-        extra = pm.load(options.checkpoint, optimizer=optimizer)
-        step = extra["step"]
-        schedule.load_state_dict(extra["schedule"])
+    step, losses = resumed(options.checkpoint, pm, optimizer, schedule), []
     mesh = pm.plan.mesh
     say(f"pp {mesh.pp} x dp {mesh.dp} x tp {mesh.tp}, ZeRO {pm.plan.zero}, from step {step}")
     while step < options.steps:
@@ -131,7 +140,8 @@ def train(options: argparse.Namespace) -> list[float]:
             schedule.step()
             step, losses = step + 1, [*losses, loss.item()]
             if step % options.save_every == 0:
-                say(f"step {step}: loss {loss:.4f}, held out {evaluate(pm, held_out_loader):.4f}")
+                held_out_loss = evaluate(pm, held_out_loader)  # all ranks take part, and in saving
+                say(f"step {step}: loss {loss:.4f}, held out {held_out_loss:.4f}")
                 if options.checkpoint:
                     extra = {"step": step, "schedule": schedule.state_dict()}
                     pm.save(options.checkpoint, optimizer=optimizer, extra=extra)
