@@ -101,7 +101,7 @@ def _with_pipeline(plan: Plan, axes: dict[str, int]) -> Degrees:
         **axes,
         stages=pp * per_rank if pp > 1 else 0,
         num_microbatches=min(plan.num_microbatches, 2 * pp),
-        microbatch=min(plan.microbatch, 2),
+        microbatch=min(plan.microbatch, max(2, axes["tp"])),
     )
     in_rounds = degrees.num_microbatches // pp * pp
     return replace(degrees, num_microbatches=in_rounds or degrees.num_microbatches)

@@ -22,11 +22,11 @@ Given = tuple[str, int, int, int, int]
 
 def check_families(given: Sequence[Given]) -> None:
     """Three steps of each; families share their processes."""
-    plans = {}
+    plans = []
     for name, *degrees in given:
         graph = traced(name)
-        plans[name] = graph, _plan(graph, *degrees)
-    run_ranks(_train, 4, plans, deadline_s=280)
+        plans.append((name, graph, _plan(graph, *degrees)))
+    run_ranks(train, 4, plans, deadline_s=280)
 
 
 def _plan(graph: OpGraph, dp: int, tp: int, zero: int, num_microbatches: int) -> Plan:
@@ -36,8 +36,9 @@ def _plan(graph: OpGraph, dp: int, tp: int, zero: int, num_microbatches: int) ->
     )  # fmt: skip
 
 
-def _train(rank: int, plans: dict[str, tuple[OpGraph, Plan]]) -> None:
-    for name, (graph, plan) in plans.items():
+def train(rank: int, plans: Sequence[tuple[str, OpGraph, Plan]]) -> None:
+    """Trains twins by plans, one after the other, and compares each with one device."""
+    for name, graph, plan in plans:
         torch.manual_seed(1)
         batches = [random_batch(tiny(name), GLOBAL_BATCH, torch.float64) for _ in range(STEPS)]
         model = real(name)

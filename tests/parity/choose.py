@@ -157,6 +157,7 @@ def own_samples(graph: OpGraph, tp: int, **degrees) -> Choices:
         tp,
         by_samples,
         storage=lambda node, offered: Shard(1) if node.name in tables else offered[0],
+        entry=lambda offered: Shard(0) if Shard(0) in offered else offered[0],
         shares_samples=True,
         **degrees,
     )
