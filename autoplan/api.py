@@ -21,6 +21,7 @@ from autoplan.plan import Plan
 if TYPE_CHECKING:
     from torch import nn
 
+    from autoplan.calibration.calibrate import Calibrated
     from autoplan.explanation import Explanation
     from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
@@ -274,6 +275,46 @@ def verify(
     return verify_plan(
         decided, case, graph, ranks=ranks, batch_dims=batch_dims, tell=_second_half(tell)
     )
+
+
+def calibrate(
+    plan: Plan | str | Path,
+    model: nn.Module | str | None = None,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    steps: int = 20,
+    loss_fn: Callable[..., Any] | None = None,
+    batch_dims: Mapping[str, int | None] | None = None,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Trains by a plan on this machine, as a whole, and corrects the profile it was made with.
+
+    On the ranks of ``torchrun``, which must all call it, or on gloo processes of its own. Weights
+    of a model given by name are drawn, and inputs are random; nothing of the model is changed.
+
+    Args:
+        plan: a plan, or the path of a plan file.
+        model, example_inputs, loss_fn, batch_dims: as for ``autoplan.explain``.
+        steps: to time.
+        progress: called with the fraction done and what is being done.
+
+    Returns:
+        What was measured, how many times as long as predicted each kind of work took, and the
+        profile with these corrections, each of whose changed values says so.
+
+    Raises:
+        PlanError, ProfileError: a plan of another model, a profile that changed since, or ranks
+            that cannot be started here.
+    """
+    from datetime import UTC, datetime
+
+    from autoplan.calibration.calibrate import calibrate_plan
+
+    decided = plan if isinstance(plan, Plan) else load_plan(plan)
+    tell = progress or _tell_nobody
+    case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
+    tell(_SEARCHING, f"measuring {decided.mesh.world_size} ranks")
+    return calibrate_plan(decided, case, graph, steps=steps, today=datetime.now(UTC).date())
 
 
 def dry_run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 
+from autoplan.cli.calibrate import calibrate
 from autoplan.cli.compare import compare
 from autoplan.cli.completion import PROGRAM, completion
 from autoplan.cli.doctor import doctor
@@ -39,6 +40,7 @@ app.command()(doctor)
 app.command()(explain)
 app.command()(export)
 app.command()(profile)
+app.command()(calibrate)
 app.command()(verify)
 app.command()(validate)
 app.command()(completion)

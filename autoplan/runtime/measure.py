@@ -103,7 +103,7 @@ class _Steps:
         self._optimizer = _OPTIMIZERS[module.plan.job.optimizer](self._learning)
 
     def measured(self, steps: int) -> StepMeasurement:
-        own = dict.fromkeys(_FIGURES, 0.0) | self._bytes()
+        own: dict[str, float] = {**dict.fromkeys(_FIGURES, 0.0), **self._bytes()}
         for _ in range(WARM_UP):
             self._step()
         gc.collect()
@@ -115,7 +115,7 @@ class _Steps:
             gc.enable()
         own["pp_rank"] = float(self._mesh.pp_rank)
         rows = self._of_all([own[name] for name in _FIGURES])
-        ranks = [dict(zip(_FIGURES, row, strict=True)) for row in rows]
+        ranks: list[dict[str, float]] = [dict(zip(_FIGURES, row, strict=True)) for row in rows]
         return StepMeasurement(
             steps=steps,
             step_s=_spread(step_s),

@@ -28,9 +28,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from autoplan.plan import Plan
 from autoplan.runtime import parallelize as runtime
+from autoplan.runtime.live_bytes import LiveBytes
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.trace.graph import OpGraph, TensorMeta
-from autoplan.runtime.live_bytes import LiveBytes
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer state"
 GATHERED, ACTIVATIONS, PASSING = "gathered parameters", "activations", "passing"

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from autoplan.verification import processes
 from autoplan.runtime.live_bytes import LiveBytes
+from autoplan.verification import processes
 from benchmarks.step_time.model import LEARNING_RATE
 from benchmarks.step_time.recipes import Training
 

@@ -36,7 +36,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             microbatches=config.num_microbatches,
             messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
             optimizer_s=traffic / optimizer_bytes_per_s(cluster.device),
-            overlap_efficiency=cluster.overlap_efficiency,
+            overlap_efficiency=_hidden_by_streams(cluster),
         ),
         memory=rank_memory(pricing, config),
         is_block=tuple(bool(item.kind) for item in menus.stack.items),
@@ -77,6 +77,11 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
         limit_bytes=pricing.limit_bytes,
         most_step_bytes=_most_step_bytes(pricing, config.shards if stage.shards_states else 1),
     )
+
+
+def _hidden_by_streams(cluster: ClusterSpec) -> float:
+    """FSDP2 runs messages beside compute on streams, which CPUs do not have: there each blocks."""
+    return 0.0 if cluster.backend == "gloo" else cluster.overlap_efficiency
 
 
 def _most_step_bytes(pricing: Pricing, shards: int) -> float:

@@ -141,7 +141,8 @@ class RankMemory:
         elif self.trained.gradients_sent:
             sent = self.trained.gradients_sent * max(units)
         else:
-            sent = min(BUCKET_BYTES, STORED_BYTES * max(units))
+            trained = sum(u.count * u.trained_elements for load in loads for u in load.units)
+            sent = min(BUCKET_BYTES, STORED_BYTES * trained)
         made = sum(self.trained.gradients_made * load.root.trained_elements for load in loads)
         is_last = bool(self.trained.gradients_sent) and not self.reduces_each
         return Moment(

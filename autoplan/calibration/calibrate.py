@@ -1,0 +1,63 @@
+"""From a plan to the profile under which it would have been predicted as it was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from autoplan.calibration.corrected import corrected
+from autoplan.calibration.factors import Factors, factors_of
+from autoplan.calibration.run import measure_plan
+from autoplan.errors import PlanError, ProfileError
+from autoplan.measurement import StepMeasurement
+from autoplan.plan import Plan
+from autoplan.trace.graph import OpGraph
+from autoplan.zoo import ModelUnderPlan
+from hardware_profiles.load import ProfileFault, digest, load_facts
+from hardware_profiles.schema import ProfileFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibrated:
+    """A measured plan, how far off its prediction was, and the corrected profile."""
+
+    measured: StepMeasurement
+    factors: Factors
+    profile: ProfileFacts
+
+
+def profile_of(plan: Plan) -> ProfileFacts:
+    """The profile that a plan was made with.
+
+    Raises:
+        ProfileError: it cannot be read.
+        PlanError: it changed since.
+    """
+    try:
+        facts = load_facts(plan.job.cluster)
+    except ProfileFault as fault:
+        raise ProfileError(str(fault)) from None
+    if digest(facts) != plan.profile_digest:
+        raise PlanError(
+            f"the profile {plan.job.cluster} changed since the plan was made; plan again"
+        )
+    return facts
+
+
+def calibrate_plan(
+    plan: Plan, case: ModelUnderPlan, graph: OpGraph, *, steps: int, today: date
+) -> Calibrated:
+    """Trains by the plan here and corrects its profile.
+
+    Raises:
+        PlanError, ProfileError: as ``profile_of`` and ``measure_plan``.
+    """
+    facts = profile_of(plan)
+    found = measure_plan(plan, case, graph, steps)
+    factors = factors_of(plan, found)
+    mesh = plan.mesh
+    words = (
+        f"calibrated {today.isoformat()} on {plan.job.model.name}, "
+        f"pp {mesh.pp} x dp {mesh.dp} x tp {mesh.tp}, ZeRO {plan.zero}"
+    )
+    return Calibrated(measured=found, factors=factors, profile=corrected(facts, factors, words))

@@ -1,0 +1,1 @@
+"""Step time and live bytes of plans, predicted from a profile of this machine and measured."""
