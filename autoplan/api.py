@@ -72,8 +72,9 @@ def plan(
     Args:
         model: a module (on any device, ``meta`` included), a zoo name, the path of a transformers
             ``config.json``, or ``pkg.mod:factory``.
-        example_inputs: arguments of a module, as a tuple or as a dict of keyword arguments, at any
-            batch; not for models given by name, which bring their own.
+        example_inputs: arguments of a module, as a tuple or as a dict of keyword arguments;
+            tensors are ``[batch, ...]`` with any number of samples, other values are fixed. Not
+            for models given by name, which bring their own.
         cluster: name of a hardware profile, or path of a ``.toml`` file.
         nodes, gpus_per_node: devices used; all of one node by default.
         global_batch: samples per optimizer step.
@@ -94,6 +95,10 @@ def plan(
         loss_fn: ``loss_fn(outputs, targets)``, when the model does not return its loss.
         batch_dims: the batch dim of each input that does not have it first.
         progress: called with the fraction done and what is being done.
+
+    Returns:
+        The decisions, and predictions of a step in seconds and bytes of a device
+        (``Plan.estimate``), by the formulas in ``docs/costs.md``.
 
     Raises:
         UnsupportedModelError: the model cannot be traced or sharded.
@@ -170,6 +175,10 @@ def compile(
         torch_compile: whether the program's blocks run under ``torch.compile``, or its backend;
             plans are made for eager kernels all the same.
 
+    Returns:
+        The module to train: its parameters are this rank's pieces, its ``train_step`` takes
+        tensors ``[global_batch / data_world, ...]``.
+
     Raises:
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
             a plan of another model or of another number of ranks.
@@ -223,6 +232,9 @@ def explain(
         why_not: pins to compare the plan with, instead: ``{"tp": 8}``; ``"place:lm_head.*"`` is
             the placement of parameters, as in ``placements`` of ``autoplan.plan``.
         progress: called with the fraction done and what is being done.
+
+    Returns:
+        Answers in seconds of a step and bytes of the fullest device, all by planning.
 
     Raises:
         PlanError: a bad pin, a plan of another model, or a profile that changed since.
