@@ -76,8 +76,10 @@ def test_tp_that_does_not_divide_the_devices(capsys: pytest.CaptureFixture, outp
     assert "1, 2, 4, 8" in line
 
 
-def test_tp_that_does_not_divide_the_heads(capsys: pytest.CaptureFixture, output: str) -> None:
-    line = refusal(capsys, output, "qwen2-0.5b", "--pin", "tp=8")
+def test_tp_that_divides_neither_heads_nor_tokens(
+    capsys: pytest.CaptureFixture, output: str
+) -> None:
+    line = refusal(capsys, output, "vit-b16", "--pin", "tp=8")
     assert "tp=8" in line
     assert "tp can be" in line
 
