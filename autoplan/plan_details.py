@@ -33,12 +33,15 @@ class FlowOperator:
         name: of the call, relative to the block, as in ``RegionPlan.operators``.
         placement: of its first output on ``tp``.
         reads: what it reads, parameters aside that lie where they are read.
+        flops: of its forward for one microbatch, all ranks of ``tp`` together; only products,
+            convolutions and attention have some.
         recomputed: whether it runs again in the backward.
     """
 
     name: str
     placement: str
     reads: tuple[TensorRead, ...]
+    flops: int = 0
     recomputed: bool = False
 
 

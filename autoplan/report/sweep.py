@@ -16,6 +16,7 @@ from autoplan.plan import Plan
 from autoplan.report import units, words
 from autoplan.report.bars import Bar
 from autoplan.report.html.markup import Markup, element
+from autoplan.report.scaling import MEANING, batch_note
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.sizing.sweeps import Limit, Point, Sweep
 
@@ -194,15 +195,9 @@ def _limits(found: Sweep) -> Iterator[tuple[str, str]]:
 
 def _notes(found: Sweep) -> Iterator[str]:
     if found.over == "nodes" and len(found.points) > 1:
-        yield "Scaling is T_n / (n T_1): a device's samples per second over those of the first row."
-    batches = found.batches
-    if len(batches) > 1:
-        yield (
-            f"The batch grows from {batches[0]} to {batches[-1]}: the linear scaling rule "
-            "multiplies the learning rate by as much, with warm-up (Goyal et al. 2017); beyond a "
-            "batch that depends on the problem, larger ones need as many steps (McCandlish et al. "
-            "2018)."
-        )
+        yield MEANING
+    if note := batch_note(found.batches):
+        yield note
 
 
 def _pairs(rows: list[tuple[str, str]]) -> Table:

@@ -20,8 +20,10 @@ from autoplan.report.assumptions import assumption_rows, decision_rows, installe
 from autoplan.report.bars import bar_table
 from autoplan.report.fold import parameter_rows
 from autoplan.report.messages import message_tables
+from autoplan.report.modules import module_table
 from autoplan.report.opaque import opaque_table
 from autoplan.report.ranks import rank_tables
+from autoplan.report.scaling import outlook_tables
 from autoplan.report.trust import error_sentence, gap_sentence
 from autoplan.report.versus import versus
 from hardware_profiles.spec import ClusterSpec
@@ -40,6 +42,8 @@ def print_report(plan: Plan, console: Console | None = None) -> None:
     if plan.stages:
         _section(console, "Ranks of the pipeline", rank_tables(plan))
     _section(console, f"Memory on the fullest device{_fullest_rank(plan)}", _memory(plan))
+    if plan.estimate.modules:
+        _section(console, "Which modules take it", module_table(plan))
     _section(console, "Time of one step", _time(plan))
     if any(plan.estimate.comm_s.values()):
         _section(console, "Messages of one step", message_tables(plan.estimate))
@@ -47,6 +51,8 @@ def print_report(plan: Plan, console: Console | None = None) -> None:
     if plan.opaque:
         _section(console, "Without a rule", opaque_table(plan.opaque))
     _section(console, "Against other plans", versus(plan))
+    if plan.outlook is not None:
+        _section(console, "Other sizes", outlook_tables(plan, plan.outlook))
     _section(console, "How good it is", _proof(plan, cluster))
 
 

@@ -27,7 +27,7 @@ from tests.unit.sample_plan import PLAN
 from tests.unit.sample_timed import TIMED
 from tests.unit.test_plan_io import plans
 
-_VOID = {"meta", "br", "rect", "line", "stop", "path"}
+_VOID = {"meta", "br", "rect", "line", "stop", "path", "circle"}
 _MOST_BYTES = 300_000
 
 
@@ -202,6 +202,10 @@ def shown_of(record: dict[str, Any]) -> set[str]:
     """What the report may show of the numbers of the JSON: they, and shares and sums of such."""
     estimate = record["estimate"]
     known = set(numbers_in(record))
+    for module in estimate["modules"]:
+        weights = module["parameters"] + module["gathered_parameters"]
+        rest = (module[name] for name in ("gradients", "optimizer_state", "activations"))
+        known |= {weights, sum(rest, weights)}
     step_s, limit = estimate["step_s"], estimate["memory_limit_bytes"]
     axis = {step_s * tick / 4 * near for tick in range(5) for near in (1 - 1e-9, 1, 1 + 1e-9)}
     by_axis = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 WIDTH, BAR = 10_000, 20
-_VOID = ("meta", "br", "rect", "line", "stop", "path")
+_VOID = ("meta", "br", "rect", "line", "stop", "path", "circle")
 
 
 class Markup(str):

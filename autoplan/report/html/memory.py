@@ -18,11 +18,13 @@ from autoplan.report.html.markup import (
     table,
 )
 from autoplan.report.html.windows import whole_window
+from autoplan.report.modules import COLUMNS, NOTE, dominant, module_rows
 from autoplan.report.step import Step
 from autoplan.report.words import MEMORY_NAMES
 from cost_models.memory import MemoryBreakdown
 
 _MOST_COLUMNS = 4
+_MOST_MODULES = 30
 _CURVE, _CURVE_GAP = 72, 22
 _MOST_CURVES = 4
 
@@ -32,6 +34,7 @@ def memory(plan: Plan, step: Step | None) -> Markup:
     parts = [_bars(plan), _legend(plan), _table(plan)]
     if step is not None:
         parts += _over_step(plan, step)
+    parts += _by_module(plan)
     return section("Memory of a device", *parts, id_="memory")
 
 
@@ -102,6 +105,23 @@ def _table(plan: Plan) -> Markup:
         body,
         numbers=range(1, len(head)),
     )
+
+
+def _by_module(plan: Plan) -> list[Markup]:
+    """What takes most, the rest where it is asked for."""
+    first = dominant(plan)
+    if first is None:
+        return []
+    rows = [*module_rows(plan)]
+    found = table("Memory by module", COLUMNS, rows, numbers=range(1, len(COLUMNS)), wraps=(0,))
+    if len(rows) > _MOST_MODULES:
+        found = element("details", element("summary", f"All {len(rows)} modules"), found)
+    return [
+        element("h3", "By module"),
+        element("p", first),
+        found,
+        element("p", NOTE, class_="note"),
+    ]
 
 
 def _over_step(plan: Plan, step: Step) -> list[Markup]:

@@ -8,9 +8,11 @@ from autoplan.plan import Plan
 from autoplan.report.assumptions import assumption_rows, installed_profile
 from autoplan.report.html.alternatives import alternatives
 from autoplan.report.html.communication import communication
+from autoplan.report.html.flow import flows
 from autoplan.report.html.markup import Markup, element, join, section
 from autoplan.report.html.memory import memory
 from autoplan.report.html.opaque import opaque
+from autoplan.report.html.outlook import outlook
 from autoplan.report.html.placements import decisions, definitions, placements
 from autoplan.report.html.timeline import timeline
 from autoplan.report.html.trust import trust
@@ -52,7 +54,9 @@ def _sections(plan: Plan, cluster: ClusterSpec | None) -> list[Markup | None]:
         memory(plan, step),
         alternatives(plan, step_error(cluster)),
         placements(plan),
+        flows(plan),
         opaque(plan),
         communication(plan),
+        outlook(plan),
         trust(plan, cluster),
     ]

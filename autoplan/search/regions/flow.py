@@ -18,7 +18,7 @@ from autoplan.sharding.redistribute import Message
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, Ref, TensorMeta
 
-_MOST_OPERATORS = 300
+_MOST_OPERATORS = 160
 """Of a block whose flow can still be read."""
 
 
@@ -81,6 +81,7 @@ class _Flow:
                 name=relative_name(region.key, node.name),
                 placement=repr(strategy.outputs[0]),
                 reads=tuple(filter(self._is_shown, reads)),
+                flops=node.flops,
                 recomputed=self.ways.mode is Mode.ALL
                 or self.ways.runs_again(node).at(self.choices),
             )
