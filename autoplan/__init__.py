@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autoplan.api import (
+        calibrate,
         compile,
         dry_run,
         explain,
@@ -44,6 +45,7 @@ import_module("autoplan.plan")
 del globals()["plan"]
 
 _HOMES = {
+    "calibrate": "api",
     "compile": "api",
     "doctor": "checkup",
     "dry_run": "api",
@@ -85,6 +87,7 @@ __all__ = [
     "Rehearsal",
     "UnsupportedModelError",
     "Verification",
+    "calibrate",
     "compile",
     "doctor",
     "dry_run",

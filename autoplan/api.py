@@ -5,30 +5,27 @@ PyTorch is imported by the functions that need it, so that plans can be read and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoplan import plan_io, request, subject
-from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.captured import captured, forward_of
 from autoplan.errors import PlanError, UnsupportedModelError
-from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource, Pins
+from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, Pins
 from autoplan.plan import Plan
+from autoplan.report import show
+from autoplan.searched import local_job, searched, searched_here
 
 if TYPE_CHECKING:
     from torch import nn
 
     from autoplan.calibration.calibrate import Calibrated
     from autoplan.explanation import Explanation
-    from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
-    from autoplan.search.deadline import Deadline
-    from autoplan.sizing.sizes import Sizing
-    from autoplan.sizing.sweeps import Sweep
     from autoplan.trace.graph import OpGraph
     from autoplan.verdict import Verification
     from autoplan.zoo import ModelUnderPlan
@@ -42,6 +39,7 @@ _TRACING, _SEARCHING = 0.2, 0.5
 
 load_plan = plan_io.load
 save_plan = plan_io.save
+print_report = show.print_report
 
 
 def plan(
@@ -131,7 +129,7 @@ def plan(
     tell(_TRACING, f"tracing {job.model.name}")
     graph = captured(case, job, batch_dims)
     tell(_SEARCHING, "searching")
-    return _search(graph, job, tell, deadline)
+    return searched(graph, job, _second_half(tell), deadline)
 
 
 def compile(
@@ -193,12 +191,12 @@ def compile(
                "memory_margin": memory_margin}  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     decided = None if plan is None else launch.agree(lambda: _read(plan, given))
-    job = decided.job if decided else _local_job(subject.describe(model, None, None), given)
+    job = decided.job if decided else local_job(subject.describe(model, None, None), given)
     case = subject.given(model, job.model, example_inputs, loss_fn)
     _check_weights(case.model)
     graph = captured(case, job, batch_dims)
     if decided is None:
-        decided = launch.agree(lambda: _searched_here(graph, job))
+        decided = launch.agree(lambda: searched_here(graph, job))
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
     compiler = "inductor" if torch_compile is True else torch_compile or None
     return parallelize(
@@ -352,41 +350,6 @@ def dry_run(
     return rehearse(decided, case.model, graph)
 
 
-def print_report(
-    found: Plan | Explanation | Verification | Rehearsal | Findings | Sizing | Sweep,
-) -> None:
-    """Prints what any function of autoplan has found, on stdout, as its command does."""
-    from autoplan.explanation import Explanation
-    from autoplan.findings import Findings
-    from autoplan.rehearsal import Rehearsal
-    from autoplan.report import doctor, explanation, rehearsal, text, verification
-    from autoplan.verdict import Verification
-
-    if isinstance(found, Plan):
-        text.print_report(found)
-    elif isinstance(found, Rehearsal):
-        rehearsal.print_rehearsal(found)
-    elif isinstance(found, Findings):
-        doctor.print_findings(found)
-    elif isinstance(found, Verification):
-        verification.print_verification(found)
-    elif isinstance(found, Explanation):
-        explanation.print_explanation(found)
-    else:
-        _print_sizes(found)
-
-
-def _print_sizes(found: Sizing | Sweep) -> None:
-    from autoplan.report.sizing import print_sizing
-    from autoplan.report.sweep import print_sweep
-    from autoplan.sizing.sizes import Sizing
-
-    if isinstance(found, Sizing):
-        print_sizing(found)
-    else:
-        print_sweep(found)
-
-
 def _planned(
     plan: Plan,
     model: nn.Module | str | None,
@@ -421,42 +384,9 @@ def _capture_evaluation(
     return None
 
 
-def _search(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None = None) -> Plan:
-    from autoplan.search.planner import plan_job
-
-    cluster = request.cluster_of(job)
-    found = plan_job(graph, job, cluster, progress=_second_half(tell), deadline=deadline)
-    return replace(found, warnings=tuple(_obstacles(graph, found)))
-
-
-def _searched_here(graph: OpGraph, job: Job) -> Plan:
-    """The plan for the devices that run it; says where their profile is another machine's."""
-    from autoplan import launch
-
-    found = _search(graph, job, _tell_nobody)
-    if not (foreign := launch.foreign(request.load_cluster(job.cluster))):
-        return found
-    warning = f"{job.cluster} was measured on another machine ({foreign}): run `autoplan profile`"
-    return replace(found, warnings=(*found.warnings, warning))
-
-
 def _second_half(tell: Progress) -> Progress:
     """Progress of what follows tracing."""
     return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
-
-
-def _obstacles(graph: OpGraph, plan: Plan) -> Iterator[str]:
-    """What keeps a plan from running as it stands."""
-    from autoplan.codegen.checks import randomness
-    from autoplan.codegen.runnable import obstacle
-
-    if plan.job.precision not in RUNNABLE_PRECISIONS:
-        yield f"{plan.job.precision} is planned only; run it in {' or '.join(RUNNABLE_PRECISIONS)}"
-    random = randomness(graph)
-    if random and (plan.job.world_size > 1 or plan.num_microbatches > 1):
-        yield f"this plan cannot run yet: {random}, and plan again"
-    if reason := obstacle(graph, plan):
-        yield f"this plan cannot run yet: {reason}"
 
 
 def _tell_nobody(fraction: float, what: str) -> None:
@@ -467,29 +397,6 @@ def _read(plan: Plan | str | Path, given: Mapping[str, Any]) -> Plan:
     if given:
         raise PlanError(f"{', '.join(given)}: decided by the plan; leave it out, or plan= itself")
     return plan if isinstance(plan, Plan) else load_plan(plan)
-
-
-def _local_job(source: ModelSource, given: Mapping[str, Any]) -> Job:
-    """The job on the ranks that run now."""
-    from autoplan import launch
-
-    if "global_batch" not in given:
-        raise PlanError("give global_batch=, the samples per optimizer step, or plan=")
-    nodes, ranks_per_node = launch.local_shape()
-    return request.make_job(
-        source,
-        cluster=given.get("cluster") or launch.local_cluster(nodes, ranks_per_node),
-        nodes=nodes,
-        gpus_per_node=ranks_per_node,
-        global_batch=given["global_batch"],
-        precision=given.get("precision", "bf16"),
-        optimizer=given.get("optimizer", "adamw"),
-        batch_norm=given.get("batch_norm", "sync"),
-        pins=request.make_pins(given.get("pins")),
-        placements=given.get("placements"),
-        memory_limit=given.get("memory_limit"),
-        memory_margin=given.get("memory_margin", DEFAULT_MEMORY_MARGIN),
-    )
 
 
 def _check_weights(model: nn.Module) -> None:
