@@ -15,7 +15,7 @@ from autoplan.codegen.emitted import (
     StoredTensor,
 )
 from autoplan.codegen.evaluation import emit_evaluation
-from autoplan.codegen.pipeline import emit_program
+from autoplan.codegen.pipeline import choices_of, emit_program
 from autoplan.codegen.program import Boundary
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "StoredTensor",
     "bind_methods",
     "build_module",
+    "choices_of",
     "emit_evaluation",
     "emit_program",
 ]

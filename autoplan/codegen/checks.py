@@ -11,7 +11,7 @@ from autoplan.codegen.program import EVALUATE, Program
 from autoplan.errors import UnsupportedModelError
 from autoplan.sharding.placement import Partial
 from autoplan.sharding.rules.batch_norm import takes_statistics
-from autoplan.trace.graph import OpGraph, OpNode
+from autoplan.trace.graph import OpGraph, OpNode, Ref
 
 METHODS = ("count", EVALUATE)
 """What the emitted root defines beside the methods of every module."""
@@ -61,12 +61,26 @@ def check_evaluable(choices: Choices) -> None:
                 f"{node.name} computes otherwise in training: call pm.eval() before it is asked "
                 "for outputs"
             )
+    for ref in choices.graph.results:
+        stored = _base(choices.graph, ref)
+        if stored.kind == "parameter":
+            raise UnsupportedModelError(
+                f"the model returns its parameter {stored.target}, of which ranks hold pieces: "
+                "read it by pm.state_dict()"
+            )
     reason = needs_whole_batch(choices)
     if choices.splits > 1 and reason is not None:
         raise UnsupportedModelError(
             f"{reason}, so that outputs of a part of the batch are others: plan for dp = 1 and one "
             "microbatch, or leave out the inputs that it is made of"
         )
+
+
+def _base(graph: OpGraph, ref: Ref) -> OpNode:
+    """The node that made the storage of a tensor."""
+    node = graph.by_name[ref.node]
+    base = node.alias_of[ref.index] if node.alias_of else None
+    return node if base is None else _base(graph, base)
 
 
 def needs_whole_batch(choices: Choices) -> str | None:

@@ -7,12 +7,12 @@ left. The plan's placements are kept where the model does the same (``sharding.f
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoplan.codegen.choices import Choices
 from autoplan.codegen.emitted import Emitted, EmittedStage
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import UnsupportedModelError
-from autoplan.plan import Plan
-from autoplan.sharding.assignment import assign
 from autoplan.sharding.batch import batch_layout
 from autoplan.sharding.following import follow, follow_stages
 from autoplan.sharding.stages import stage_starts
@@ -20,34 +20,32 @@ from autoplan.trace.graph import OpGraph, Ref
 from autoplan.trace.stack import stack_of
 
 
-def emit_evaluation(graph: OpGraph, plan: Plan, training: OpGraph, trained: Emitted) -> Emitted:
-    """The program for microbatches of the plan.
+def emit_evaluation(graph: OpGraph, chosen: Choices, trained: Emitted, model: str) -> Emitted:
+    """The program, for microbatches of the same size.
 
     Args:
         graph: of the model without its loss (``trace.outputs``).
-        training: the graph that the plan is for.
-        trained: its program.
+        chosen: for the graph with the loss.
+        trained: the program of these.
+        model: the name that its header gives.
 
     Raises:
         UnsupportedModelError: when the outputs cannot be computed on these stages, or in parts of
             the batch.
     """
-    graph, training = (each.at_batch(plan.job.global_batch) for each in (graph, training))
-    chosen = assign(training, plan.regions, plan.mesh.tp)
-    stack = stack_of(training)
-    choices = Choices(
+    graph = graph.at_batch(chosen.graph.batch)
+    stack = stack_of(chosen.graph)
+    choices = replace(
+        chosen,
         graph=graph,
-        assignment=follow(graph, chosen, training.blocks, plan.mesh.tp),
+        assignment=follow(graph, chosen.assignment, chosen.graph.blocks, chosen.tp),
         layout=batch_layout(graph),
-        dp=plan.mesh.dp,
-        num_microbatches=plan.num_microbatches,
-        tp=plan.mesh.tp,
         recomputed=frozenset(),
-        stages=plan.stages,
+        again={},
         evaluates=True,
-        starts=follow_stages(stack_of(graph), stack, stage_starts(stack, plan.stages)),
+        starts=follow_stages(stack_of(graph), stack, stage_starts(stack, chosen.stages)),
     )
-    emitted = emit_choices(choices, plan.job.model.name)
+    emitted = emit_choices(choices, model)
     for stage, held in zip(emitted.stages, trained.stages, strict=True):
         _check_held(graph, stage, held)
     return emitted

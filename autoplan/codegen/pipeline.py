@@ -45,7 +45,17 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
         )
     if plan.fingerprint != graph.fingerprint:
         raise PlanError("the plan belongs to another model (fingerprints differ); plan this one")
-    choices = Choices(
+    return emit_choices(choices_of(graph, plan), plan.job.model.name)
+
+
+def choices_of(graph: OpGraph, plan: Plan) -> Choices:
+    """What a plan decides about a graph, at the plan's global batch.
+
+    Raises:
+        PlanError: naming what the plan misses, has too much, or cannot hold.
+    """
+    graph = graph.at_batch(plan.job.global_batch)
+    return Choices(
         graph=graph,
         assignment=assign(graph, plan.regions, plan.mesh.tp),
         layout=batch_layout(graph),
@@ -56,7 +66,6 @@ def emit_program(graph: OpGraph, plan: Plan) -> Emitted:
         stages=plan.stages,
         again=again_of(graph, plan.regions),
     )
-    return emit_choices(choices, plan.job.model.name)
 
 
 def emit_choices(choices: Choices, model: str) -> Emitted:

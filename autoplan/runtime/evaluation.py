@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
-from autoplan.codegen import Emitted, bind_methods, emit_evaluation
+from autoplan.codegen import Emitted, bind_methods, choices_of, emit_evaluation
 from autoplan.codegen.program import EVALUATE
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
@@ -97,7 +97,9 @@ class Evaluator:
             for name, value in self._named(args, kwargs).items()
         }
         tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-        check_same_batch(list(tensors.values()), self._mesh)
+        sizes = [size for value in tensors.values() for size in value.shape]
+        told = torch.tensor(sizes, device=self._mesh.device)
+        check_same_batch([told, *tensors.values()], self._mesh)
         dims = {name: self._batch_dim(name, value) for name, value in tensors.items()}
         rows = rows_of(tensors, dims, self._plan.microbatch, self._mesh)
         program = self._program(given, dims, trains)
@@ -159,7 +161,8 @@ class Evaluator:
             paths=[block.path for block in self._graph.blocks],
             unfuses_attention=not has_fused_attention(self._graph),
         )
-        emitted = emit_evaluation(graph, self._plan, self._graph, self._emitted)
+        chosen = choices_of(self._graph, self._plan)
+        emitted = emit_evaluation(graph, chosen, self._emitted, self._plan.job.model.name)
         methods: dict[nn.Module, MethodType] = {}
         for index, stage in self._stages.items():
             methods |= bind_methods(emitted, emitted.stages[index], stage.program, self._axes)

@@ -164,7 +164,12 @@ def own_samples(graph: OpGraph, tp: int, **degrees) -> Choices:
 
 
 def random_program(graph: OpGraph, tp: int, seed: int, **degrees) -> Emitted:
-    """A program of random strategies, storage and block entries.
+    """A program of random strategies, storage and block entries."""
+    return random_choices(graph, tp, seed, **degrees)[1]
+
+
+def random_choices(graph: OpGraph, tp: int, seed: int, **degrees) -> tuple[Choices, Emitted]:
+    """Random strategies, storage and block entries, and the program of them.
 
     An entry that the first block of a kind can take may not follow the output of the block before
     another; then the next draw is taken.
@@ -180,7 +185,7 @@ def random_program(graph: OpGraph, tp: int, seed: int, **degrees) -> Emitted:
             **degrees,
         )
         try:
-            return emit_choices(drawn, "random")
+            return drawn, emit_choices(drawn, "random")
         except PlanError:
             continue
     raise AssertionError("no draw could be lowered")
