@@ -213,6 +213,8 @@ def _device(facts: DeviceFacts) -> DeviceSpec:
         memory_bytes_per_s=facts.memory_bytes_per_s.value,
         memory_efficiency=facts.memory_efficiency.value,
         optimizer_efficiency=_optional(facts.optimizer_efficiency),
+        optimizer_tensor_s=_optional(facts.optimizer_tensor_s),
+        optimizer_piece_s=_optional(facts.optimizer_piece_s),
         launch_s=facts.launch_s.value,
         workspace_bytes=facts.workspace_bytes.value,
         host_link_bytes_per_s=_optional(facts.host_link_bytes_per_s),

@@ -57,6 +57,8 @@ class DeviceFacts(_Strict):
     memory_bytes_per_s: Fact[Positive]
     memory_efficiency: Fact[Fraction]
     optimizer_efficiency: Fact[Fraction] | None = None
+    optimizer_tensor_s: Fact[NotNegative] | None = None
+    optimizer_piece_s: Fact[NotNegative] | None = None
     launch_s: Fact[NotNegative]
     workspace_bytes: Fact[Bytes]
     host_link_bytes_per_s: Fact[Positive] | None = None

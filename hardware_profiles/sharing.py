@@ -52,6 +52,8 @@ def _device(device: DeviceSpec, share: float) -> DeviceSpec:
         attention_backward_efficiency=_scaled(device.attention_backward_efficiency, share),
         memory_efficiency=share * device.memory_efficiency,
         optimizer_efficiency=_scaled(device.optimizer_efficiency, share),
+        optimizer_tensor_s=_scaled(device.optimizer_tensor_s, 1 / share),
+        optimizer_piece_s=_scaled(device.optimizer_piece_s, 1 / share),
         launch_s=device.launch_s / share,
         sm_load_bytes_per_s=_scaled(load, share),
     )

@@ -28,6 +28,9 @@ class DeviceSpec:
             by the fused attention kernels at head dimension 128, long sequences and no mask; None:
             as ``matmul_efficiency``.
         optimizer_efficiency: ``memory_efficiency`` of an optimizer's step; None: the same.
+        optimizer_tensor_s, optimizer_piece_s: what an optimizer's step takes for each tensor beside
+            its bytes, and for one of which a rank holds a piece (a DTensor), where the host that
+            starts it is the device; None: nothing.
         attention_generation: of FlashAttention, whose kernels those rates are.
         float8_matmul_efficiency: ``matmul_efficiency`` of 8-bit products; None: the same.
         sm_count: multiprocessors; None: times do not depend on how a product is cut into tiles.
@@ -46,6 +49,8 @@ class DeviceSpec:
     attention_forward_efficiency: float | None = None
     attention_backward_efficiency: float | None = None
     optimizer_efficiency: float | None = None
+    optimizer_tensor_s: float | None = None
+    optimizer_piece_s: float | None = None
     attention_generation: int = 2
     float8_matmul_efficiency: float | None = None
     sm_count: int | None = None

@@ -39,6 +39,9 @@ def corrected(facts: ProfileFacts, factors: Factors, words: str) -> ProfileFacts
     memory = {"memory_efficiency": compute, "optimizer_efficiency": factors.of("optimizer")}
     _slow_rates(device, ["memory_bytes_per_s"], memory, words)
     _slow_starts(device, ("launch_s",), compute, words)
+    _slow_starts(
+        device, ("optimizer_tensor_s", "optimizer_piece_s"), factors.of("optimizer"), words
+    )
     if "sm_load_bytes_per_s" in device:
         _scale(device["sm_load_bytes_per_s"], 1 / compute, words)
     for link in (tree["intra_node"], tree["inter_node"]):

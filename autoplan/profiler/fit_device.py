@@ -41,7 +41,8 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     attention, steps = (
         [row for row in rows if _of(row).operator == name] for name in ("attention", "adamw")
     )
-    others = [row for row in rows if row not in attention and row not in steps]
+    small = [row for row in rows if not _of(row).works]
+    others = [row for row in rows if row not in (*attention, *steps, *small)]
     main = _MAIN[is_gpu]
     products = [row for row in others if _is_product(row) and _of(row).dtype == main]
     streaming = [row for row in others if not _is_product(row)]
@@ -60,9 +61,10 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     device = with_device_values(base, _of_device(rates.values))
     dtypes = dict.fromkeys(_of(row).dtype for row in others if _is_product(row))
     peaks = [] if is_gpu else [_peak(others, d, device) for d in dtypes if d != main]
-    return joined(
-        rates, *peaks, _attention(attention, device), _step(steps, device), _stated(found)
-    )
+    each = _of_tensors(small)
+    tensor_s = each.values.get("device.optimizer_tensor_s", 0.0)
+    step = _step(steps, device, tensor_s)
+    return joined(rates, *peaks, _attention(attention, device), step, each, _stated(found))
 
 
 def _with_data_sheet(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
@@ -159,9 +161,26 @@ def _attention_pass(rows: Sequence[Measured], device: DeviceSpec, backward: bool
     )
 
 
-def _step(rows: Sequence[Measured], device: DeviceSpec) -> Fit:
-    """What an optimizer's step reaches of the memory's peak, as the planner prices it."""
+def _of_tensors(rows: Sequence[Measured]) -> Fit:
+    """What each tensor takes of an optimizer's step, whole or a piece, whatever its size."""
+    names = {
+        "adamw tensors": "device.optimizer_tensor_s",
+        "adamw pieces": "device.optimizer_piece_s",
+    }
+    values = {names[_of(row).operator]: row.value / _of(row).shape[0] for row in rows}
+    return Fit(
+        values=values, sources=dict.fromkeys(values, "AdamW on 20 parameters of 16 elements")
+    )
+
+
+def _step(rows: Sequence[Measured], device: DeviceSpec, tensor_s: float) -> Fit:
+    """What an optimizer's step reaches of the memory's peak, as the planner prices it.
+
+    Args:
+        tensor_s: of each measurement, what its tensor takes whatever its size.
+    """
     what = "optimizer's step"
+    rows = [replace(row, value=row.value - tensor_s) for row in rows if row.value > tensor_s]
     if reason := missing(what, rows, FEWEST_STEPS):
         return replace(NOTHING, refused=(reason,))
     rates = [_bytes(row) / row.value for row in rows]

@@ -12,7 +12,17 @@ from typing import Literal, TypeAlias
 from cost_models.algorithms import CollectiveKind
 from cost_models.work import Work
 
-Operator = Literal["product", "attention", "add", "gelu", "layer_norm", "softmax", "adamw"]
+Operator = Literal[
+    "product",
+    "attention",
+    "add",
+    "gelu",
+    "layer_norm",
+    "softmax",
+    "adamw",
+    "adamw tensors",
+    "adamw pieces",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,11 +31,12 @@ class Compute:
 
     Attributes:
         shape: (rows, inputs, outputs) of a product; (batch, heads, positions, head dimension) of
-            attention; (rows, width) of the others; (elements,) of the optimizer's step.
+            attention; (rows, width) of the others; (elements,) of the optimizer's step on one
+            tensor, (number, elements) of that on many, or on many of which a rank holds a piece.
         backward: its gradients instead.
         copies: how many run one after the other on tensors of their own, in one backward: what a
             backward as a whole costs to begin is no operator's.
-        works: all copies as kernels of the cost model.
+        works: all copies as kernels of the cost model; empty for a value by itself.
     """
 
     operator: Operator

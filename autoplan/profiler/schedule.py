@@ -32,6 +32,7 @@ from cost_models.work import FlashAttention, Gemm, Streaming, Work
 KIB, MIB = 2**10, 2**20
 OTHERS = ("bfloat16", "float16", "float64")
 _COPIES, _SMALL_ELEMENTS = 8, 100_000
+_SMALL_PARAMETERS = 20, 16
 SENT: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives of plans; pairs of ranks also send and receive."""
 
@@ -127,6 +128,7 @@ def probes_for(setting: Setting) -> tuple[Probe, ...]:
         *(probe for shape in sizes.products for probe in products(shape, main)),
         *(probe for shape in sizes.streaming for probe in streaming(shape, main)),
         *(optimizer_step(elements) for elements in sizes.optimizer),
+        *(() if setting.is_gpu else small_steps()),
         *(probe for shape in sizes.attention for probe in attention(shape, main)),
         Idle(name="idle before messages", devices=computing),
         *overlap(setting, sizes.beside_products),
@@ -190,6 +192,12 @@ def optimizer_step(elements: int) -> Compute:
     """AdamW on one float32 parameter; its kernels' starts are in its traffic, as when planning."""
     work = Streaming(bytes=optimizer("adamw").traffic_bytes * elements, kernels=0)
     return Compute(operator="adamw", shape=(elements,), dtype="float32", works=(work,))
+
+
+def small_steps() -> Iterator[Compute]:
+    """AdamW on many small parameters: what each takes whatever its size."""
+    for operator in ("adamw tensors", "adamw pieces"):
+        yield Compute(operator=operator, shape=_SMALL_PARAMETERS, dtype="float32", works=())
 
 
 def exchanges(setting: Setting, sizes: Sequence[int]) -> Iterator[Exchange]:

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from autoplan.profiler.bench import Overlapped, Run
 from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
@@ -54,10 +55,14 @@ class TorchBench:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.clock = GpuClock() if self.is_gpu else CpuClock()
         self.per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world)))
+        names, kind = ("ranks",), self._device.type
+        self._mesh = (
+            init_device_mesh(kind, (self.world,), mesh_dim_names=names) if self.world > 1 else None
+        )
         self._groups: dict[int, dist.ProcessGroup | None] = {}
 
     def compute(self, probe: Compute, *, in_use: int = 1) -> Run:
-        return runnable(probe, self._device)
+        return runnable(probe, self._device, self._mesh)
 
     def exchange(self, probe: Exchange) -> Run | None:
         group = self._group_of(probe.ranks)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
 from autoplan.profiler.bench import Run
 from autoplan.profiler.probes import Compute
 
 
-def runnable(probe: Compute, device: torch.device) -> Run:
+def runnable(probe: Compute, device: torch.device, mesh: DeviceMesh | None = None) -> Run:
     """Runs the probe once on the device.
 
+    Args:
+        mesh: of all ranks, over which pieces of tensors lie.
+
     Raises:
-        RuntimeError: the device does not have the operator in this dtype, or too little memory.
+        RuntimeError: the device does not have the operator in this dtype, too little memory, or no
+            ranks to lay pieces on.
     """
     if probe.operator == "adamw":
-        return _optimizer_step(probe.shape[0], device)
+        return _optimizer_step([torch.randn(probe.shape[0], device=device)])
+    if probe.operator in ("adamw tensors", "adamw pieces"):
+        number, elements = probe.shape
+        tensors = [torch.randn(elements, device=device) for _ in range(number)]
+        in_pieces = probe.operator == "adamw pieces"
+        return _optimizer_step(list(map(_pieces_on(mesh), tensors)) if in_pieces else tensors)
     copies = [_forward(probe, device) for _ in range(probe.copies)]
     if not probe.backward:
         return lambda: _run_all(forward for _, forward in copies)
@@ -58,11 +69,19 @@ def _forward(
     return (x, weight, bias), lambda: F.layer_norm(x, (width,), weight, bias)
 
 
-def _optimizer_step(elements: int, device: torch.device) -> Run:
-    parameter = torch.nn.Parameter(torch.randn(elements, device=device))
-    parameter.grad = torch.randn(elements, device=device)
-    optimizer = torch.optim.AdamW([parameter], lr=1e-9)
+def _optimizer_step(tensors: Sequence[Tensor]) -> Run:
+    parameters = [torch.nn.Parameter(tensor) for tensor in tensors]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-9)
     return lambda: _drop(optimizer.step())
+
+
+def _pieces_on(mesh: DeviceMesh | None) -> Callable[[Tensor], Tensor]:
+    """Makes a tensor the piece of a larger one."""
+    if mesh is None:
+        raise RuntimeError("one rank alone has no pieces of tensors")
+    return lambda tensor: DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False)
 
 
 def _run_all(calls: Iterable[Callable[[], Tensor]]) -> None:

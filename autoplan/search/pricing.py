@@ -72,10 +72,10 @@ class Pricing:
         return sum(meta.nbytes for node in stored for meta in node.outputs)
 
     @cached_property
-    def largest_trained_elements(self) -> int:
-        """Elements of the largest parameter that learns, before any split."""
+    def trained_elements(self) -> tuple[int, ...]:
+        """Elements of each parameter that learns, before any split."""
         stored = (meta for node in self.graph.of_kind("parameter") for meta in node.outputs)
-        return max((math.prod(meta.shape) for meta in stored if meta.requires_grad), default=0)
+        return tuple(math.prod(meta.shape) for meta in stored if meta.requires_grad)
 
     def input_bytes(self, dp: int) -> int:
         """A rank's inputs of one step."""

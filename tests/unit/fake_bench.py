@@ -61,8 +61,13 @@ class FakeBench:
             raise RuntimeError(f'"{probe.operator}" not implemented\nand more lines')
         busy = _in_use(self.truth, in_use)
         seconds = sum(kernel_s(work, busy.device) for work in probe.works or (ALONE,))
+        tensor_s = busy.device.optimizer_tensor_s or 1e-9
         if probe.operator == "adamw":
-            seconds = 84 * probe.shape[0] / optimizer_bytes_per_s(busy.device)
+            seconds = 84 * probe.shape[0] / optimizer_bytes_per_s(busy.device) + tensor_s
+        elif probe.operator == "adamw tensors":
+            seconds = probe.shape[0] * tensor_s
+        elif probe.operator == "adamw pieces":
+            seconds = probe.shape[0] * (busy.device.optimizer_piece_s or 1e-9)
         return self._working(seconds * self.cores.get(in_use, 1.0))
 
     def exchange(self, probe: Exchange) -> Run | None:

@@ -17,7 +17,7 @@ import autoplan
 from autoplan.calibration import calibrate
 from autoplan.calibration.calibrate import calibrate_plan, profile_of
 from autoplan.calibration.corrected import corrected
-from autoplan.calibration.factors import Factors, factors_of, predicted_optimizer_s
+from autoplan.calibration.factors import Factors, Kind, factors_of, predicted_optimizer_s
 from autoplan.errors import PlanError
 from autoplan.measurement import RankMeasurement, Spread, StepMeasurement
 from autoplan.plan import Plan
@@ -111,7 +111,11 @@ def test_where_waits_are_not_told_what_sends_nothing_tells_compute(by_dp):
 @settings(deadline=None, max_examples=30)
 def test_corrected_rates_are_those_of_before_over_the_factors(compute, optimizer, messages):
     base = load_facts("cpu-gloo")
-    by = {"compute": compute, "optimizer": optimizer, "messages": messages}
+    by: dict[Kind, float] = {
+        "compute": compute,
+        "optimizer": optimizer,
+        "messages": messages,
+    }
     made = corrected(base, Factors(factors=by, refused={}), "calibrated")
     old, new = base.device, made.device
     for dtype, peak in old.peak_flops.items():

@@ -37,7 +37,8 @@ def cpu_truth() -> ClusterSpec:
     peaks = {"float32": 120e9, "float64": 55e9, "bfloat16": 700e9, "float16": 140e9}
     device = replace(
         base.device, peak_flops=peaks, matmul_efficiency=1.0, memory_bytes_per_s=14e9,
-        memory_efficiency=0.7, optimizer_efficiency=1.0, launch_s=7e-6,
+        memory_efficiency=0.7, optimizer_efficiency=1.0, launch_s=7e-6, optimizer_tensor_s=80e-6,
+        optimizer_piece_s=500e-6,
         attention_forward_efficiency=0.4, attention_backward_efficiency=0.25,
         workspace_bytes=300 * 2**20,
     )  # fmt: skip
@@ -81,6 +82,8 @@ def test_a_cpu_gets_its_constants_back(cpu):
     assert streamed == pytest.approx(9.8e9, rel=NEAR)
     stepped = found.device.memory_bytes_per_s * (found.device.optimizer_efficiency or 0)
     assert stepped == pytest.approx(14e9, rel=NEAR)
+    assert found.device.optimizer_tensor_s == pytest.approx(80e-6, rel=1e-3)
+    assert found.device.optimizer_piece_s == pytest.approx(500e-6, rel=1e-3)
     assert found.device.launch_s == pytest.approx(7e-6, rel=NEAR)
     assert found.device.workspace_bytes == 300 * 2**20
     assert found.device.memory_bytes == 4 * 2**30

@@ -12,7 +12,14 @@ import pytest
 from autoplan.cli import main
 from autoplan.profiler import run
 from autoplan.profiler.probes import Exchange, Idle, Overlap, Sharing, Workspace
-from autoplan.profiler.schedule import SENT, attention, optimizer_step, products, streaming
+from autoplan.profiler.schedule import (
+    SENT,
+    attention,
+    optimizer_step,
+    products,
+    small_steps,
+    streaming,
+)
 from autoplan.profiler.torch_bench import TorchBench
 from hardware_profiles.load import load
 
@@ -24,6 +31,7 @@ PROBES = (
     *streaming((8, 32), "float32"),
     *attention((1, 2, 8, 16), "float32"),
     optimizer_step(100),
+    *small_steps(),
     Idle(name="idle"),
     Overlap(nbytes=4096, ranks=2),
     *(
@@ -56,6 +64,7 @@ def test_the_command_writes_a_profile_of_this_machine(small, capsys):
     cluster = load(small / "mine.toml")
     assert (cluster.gpus_per_node, cluster.backend) == (2, "gloo")
     assert cluster.provenance["device.workspace_bytes"] == "measured"
+    assert (cluster.device.optimizer_piece_s or 0) > (cluster.device.optimizer_tensor_s or 1)
     assert cluster.machine is not None
     assert cluster.machine.threads == 1
     (kept,) = (small / "cache").rglob("*.toml")

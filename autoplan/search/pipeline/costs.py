@@ -35,7 +35,8 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             stage=stage,
             microbatches=config.num_microbatches,
             messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
-            optimizer_s=traffic / optimizer_bytes_per_s(cluster.device),
+            optimizer_s=traffic / optimizer_bytes_per_s(cluster.device)
+            + _of_tensors_s(pricing, config, in_pieces=config.tp > 1 or sharded > 1),
             overlap_efficiency=_hidden_by_streams(cluster),
         ),
         memory=rank_memory(pricing, config),
@@ -79,6 +80,14 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
     )
 
 
+def _of_tensors_s(pricing: Pricing, config: Config, *, in_pieces: bool) -> float:
+    """What an optimizer's step takes beside its bytes, for one of a rank's elements in the mean."""
+    device = pricing.cluster.device
+    each_s = device.optimizer_piece_s if in_pieces else device.optimizer_tensor_s
+    elements = pricing.trained_elements
+    return (each_s or 0.0) * len(elements) * config.tp / max(1, sum(elements))
+
+
 def _hidden_by_streams(cluster: ClusterSpec) -> float:
     """FSDP2 runs messages beside compute on streams, which CPUs do not have: there each blocks."""
     return 0.0 if cluster.backend == "gloo" else cluster.overlap_efficiency
@@ -89,7 +98,7 @@ def _most_step_bytes(pricing: Pricing, shards: int) -> float:
     if pricing.cluster.backend != "gloo":
         return math.inf
     each = one_tensor_bytes(pricing.job.optimizer)
-    return each * pricing.largest_trained_elements / shards
+    return each * max(pricing.trained_elements, default=0) / shards
 
 
 def _zero_stage(config: Config) -> ZeroStage:
