@@ -8,6 +8,7 @@ column (``objectives``).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -96,7 +97,8 @@ class Filler:
         """The columns of a rank that has the items from ``first`` up to and without ``stop``."""
         slots = self._slots(rank, first, stop)
         counts = Counter(slots)
-        groups = [self._group(rank, slot, count) for slot, count in counts.items()]
+        beside = self._beside_bytes(first, stop)
+        groups = [self._group(rank, slot, count, beside) for slot, count in counts.items()]
         limit_bytes = self._room(rank, first, stop) - tighter_bytes
         best, loose = fill(groups, limit_bytes), relaxed(groups, limit_bytes)
         if best is None and not self._has_leanest:
@@ -141,7 +143,7 @@ class Filler:
             for name in ("share", "extra")
         )
 
-    def _group(self, rank: int, slot: _Slot, count: int) -> Group:
+    def _group(self, rank: int, slot: _Slot, count: int, beside: Mapping[str, float]) -> Group:
         key, memory = slot.key, self.costs.memory
         columns = tuple(self._columns[key])
         held = self._bounds.rates.held(rank, of_blocks=self._is_block[key])
@@ -163,8 +165,30 @@ class Filler:
                     for column in columns
                 ]
             ),
-            passing_bytes=np.array([column.passing_bytes * (not is_late) for column in columns]),
+            passing_bytes=np.array(
+                [max(0.0, column.passing_bytes + beside[key]) for column in columns]
+            ),
         )
+
+    def _beside_bytes(self, first: int, stop: int) -> Mapping[str, float]:
+        """What there is beside what passes in each region, at the moment when it does: in the
+        backward of blocks gradients, and what lies behind them has let go of what it kept."""
+        keys, blocks = self._model.keys[first:stop], self.costs.is_block[first:stop]
+        memory = self.costs.memory
+        last = max((number for number, block in enumerate(blocks) if block), default=-1)
+        _, sent = self._units(first, stop, memory.gradient_bytes)
+        beside = max(sent, default=0.0)
+        for key in keys[last + 1 :]:
+            if key not in self._bounds.late:
+                beside += memory.trained.gradients_made * self._least(key, "trained_elements")
+                beside -= self._least(key, "kept_bytes") * (self._row.shape.stages_per_rank == 1)
+        found = dict.fromkeys(keys[: last + 1], beside)
+        for key in keys[last + 1 :]:
+            found[key] = -math.inf if key in self._bounds.late else 0.0
+        return found
+
+    def _least(self, key: str, amount: str) -> float:
+        return min(getattr(column, amount) for column in self._columns[key])
 
     def _room(self, rank: int, first: int, stop: int) -> float:
         """Bytes for the items of a rank: less what it holds whatever their columns are.
@@ -175,8 +199,6 @@ class Filler:
         room = memory.limit_bytes - memory.fixed_bytes
         room -= float(self._ends.leaving_bytes[rank, stop])
         room += memory.held_per_trained * self._twice(first, stop).trained_elements
-        _, blocks = self._units(first, stop, memory.gradient_bytes)
-        room -= max(blocks, default=0.0)
         root, blocks = self._units(first, stop, memory.gathered_bytes)
         return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
 
