@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.search.pipeline.model import Model
-from autoplan.search.pipeline.room import room_bytes, widest_part
+from autoplan.search.pipeline.room import recomputing_room_bytes, room_bytes, widest_part
 from autoplan.search.pipeline.whole import StageContent, value_of_whole
 from tests.unit import joint_configs
 from tests.unit.joint_problems import random_problem
@@ -40,6 +40,15 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
     room = room_bytes(costs, model, widest)[0, -1]
     assert held + working + problem.limit_bytes - room <= peak.total + 1
     assert room_bytes(costs, model)[0, -1] <= room
+    many = sum(family.is_block)
+    again = sum(
+        column.recomputed_bytes
+        for column, is_block in zip(columns, family.is_block, strict=True)
+        if is_block
+    ) / max(1, many)
+    if family.is_block[-1]:
+        beside = recomputing_room_bytes(costs, model, many)[0, -1]
+        assert held + again + problem.limit_bytes - beside <= peak.total + 1
     if True in family.is_block:
         behind = family.keys[len(family.keys) - family.is_block[::-1].index(True) :]
         let_go = sum(c.kept_bytes for c in columns[len(columns) - len(behind) :])
@@ -48,3 +57,5 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
         )
         later = room_bytes(costs, model, None, behind)[0, -1]
         assert held - let_go + waiting + problem.limit_bytes - later <= peak.total + 1
+        beside = recomputing_room_bytes(costs, model, many, behind)[0, -1]
+        assert held - let_go + waiting + again + problem.limit_bytes - beside <= peak.total + 1

@@ -8,7 +8,7 @@ For a rank r, items i to j - 1 and a price p >= 0 of a byte, Lagrangian relaxati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,11 +28,12 @@ from autoplan.search.pipeline.rank_rates import (
     RateRows,
     rates_of,
 )
-from autoplan.search.pipeline.room import room_bytes
+from autoplan.search.pipeline.room import recomputing_room_bytes, room_bytes
 from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.critical_path import CriticalPath
 
 Floats = npt.NDArray[np.float64]
+_ROOMS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -60,16 +61,23 @@ class BoundRows:
 
     Attributes:
         tables: see ``tables_of``.
+        room: the number of the one that has the room of ranges.
     """
 
     costs: WholeCosts
     rates: RankRates
     values: ItemValues
     tables: Floats
+    room: int = 0
 
     def along(self, path: CriticalPath) -> BoundRows:
         """Bounds by one path alone."""
         return replace(self, rates=self.rates.along(path))
+
+    def recomputing(self) -> Iterator[BoundRows]:
+        """Bounds where what blocks make again has a price, for ranges of few blocks."""
+        for number, most in enumerate(_most_blocks(self.costs), 1):
+            yield replace(self, rates=replace(self.rates, passing_share=1 / most), room=number)
 
     def of(self, prices: Sequence[Price], pricer: ItemPricer) -> list[PricedRows]:
         """Bounds at prices of memory."""
@@ -122,9 +130,9 @@ class BoundRows:
         """By rank, what each of ``tables`` counts: memory at its price, and parameters at theirs
         where one range can have several readers."""
         weights = np.zeros((len(blocks), len(self.tables)))
-        weights[:, 0] = -blocks[:, BYTE]
+        weights[:, self.room] = -blocks[:, BYTE]
         least, most = self.rates.row.cuts(len(self.costs.is_block))
-        for number, (items, elements) in enumerate(self.costs.tied, 1):
+        for number, (items, elements) in enumerate(self.costs.tied, _ROOMS):
             for rank in np.flatnonzero(self.tables[number, least[:-1], most[1:]]):
                 rates = rates_of(root[rank])
                 weights[rank, number] = -self._twice(items, elements, rates, pricer)
@@ -158,10 +166,23 @@ class BoundRows:
 
 
 def tables_of(costs: WholeCosts, values: ItemValues) -> Floats:
-    """Of all ranges by begin and end: bytes for their items, and for each parameter that several
-    parts of the root read, how many more of them than one there are."""
+    """Of all ranges by begin and end: bytes for their items, without and with what blocks make
+    again, and for each parameter that several parts of the root read, how many more of them than
+    one there are."""
+    room = room_bytes(costs, values.model, values.widest, values.late)
+    again = [
+        recomputing_room_bytes(costs, values.model, most, values.late)
+        for most in _most_blocks(costs)
+    ]
     more = [readers_beyond_one(items, len(costs.is_block)) for items, _ in costs.tied]
-    return np.array([room_bytes(costs, values.model, values.widest, values.late), *more])
+    return np.array([room, *again, *more])
+
+
+def _most_blocks(costs: WholeCosts) -> tuple[int, ...]:
+    """How many blocks a rank has at most where what they make again has a price: as many as where
+    all have nearly as many, or one more."""
+    each = -(-sum(costs.is_block) // costs.config.pp)
+    return max(1, each), max(1, each) + 1
 
 
 def _summed(items: Floats, ends: Floats, begins: Floats | float, weights: Floats) -> RangeRows:

@@ -79,9 +79,10 @@ class Bounds:
         for step in (0, -1, 1):
             near = [min(max(number + step, 0), len(known) - 1) for number in best]
             prices = np.array([known[n] + known[m] for n, m in zip(best, near, strict=True)]) / 2
-            (rows,) = self.rows.of([prices], pricer)
-            self._tried.append(rows)
-            self._tables.add(rows)
+            for each in (self.rows, *self.rows.recomputing()):
+                (rows,) = each.of([prices], pricer)
+                self._tried.append(rows)
+                self._tables.add(rows)
 
     def cuts(self, *, fitting: bool = True) -> Partition | None:
         """The cuts with the least bound, if there are any: no plan is faster.

@@ -45,6 +45,7 @@ class Rates:
         optimizer: weight of the optimizer's seconds.
         byte: price of a byte that the rank holds during its step.
         kept_byte: price of a byte kept of one microbatch.
+        passing_byte: price of a byte that a block makes again.
     """
 
     forward: float
@@ -55,6 +56,7 @@ class Rates:
     optimizer: float
     byte: float = 0.0
     kept_byte: float = 0.0
+    passing_byte: float = 0.0
 
 
 def summed(parts: Iterable[Rates]) -> Rates:
@@ -143,6 +145,7 @@ class ItemPricer:
                 backward_input_s=seconds[1],
                 backward_weight_s=seconds[2],
                 kept_bytes=max(0.0, rates.kept_byte - rates.byte * gone),
+                recomputed_bytes=rates.passing_byte * is_block,
                 working_bytes=rates.byte * is_widest,
                 trained_elements=element_s + rates.byte * held_bytes,
                 frozen_elements=frozen_element_s + rates.byte * memory.held_per_frozen,

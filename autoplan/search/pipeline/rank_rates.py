@@ -30,6 +30,7 @@ RATES = tuple(rate.name for rate in fields(Rates))
 """The rates, in the order of columns."""
 
 BYTE, _KEPT_BYTE = RATES.index("byte"), RATES.index("kept_byte")
+_PASSING_BYTE = RATES.index("passing_byte")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -68,10 +69,12 @@ class RankRates:
     Attributes:
         objectives: of each rank.
         row: the items that they run.
+        passing_share: of what a block makes again, how much counts as held.
     """
 
     objectives: tuple[RankObjective, ...]
     row: Row
+    passing_share: float = 0.0
 
     @property
     def ranks(self) -> range:
@@ -114,6 +117,7 @@ class RankRates:
         rows = np.zeros((len(self.ranks), len(RATES)))
         rows[:, BYTE] = 1.0
         rows[:, _KEPT_BYTE] = self._held[of_blocks]
+        rows[:, _PASSING_BYTE] = self.passing_share * of_blocks
         return rows
 
     def held(self, rank: int, *, of_blocks: bool) -> float:

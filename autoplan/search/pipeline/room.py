@@ -20,6 +20,7 @@ from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
+_ANYTHING_BYTES = 2.0**60
 
 
 def widest_part(model: Model, is_block: Sequence[bool]) -> str | None:
@@ -73,6 +74,28 @@ def room_bytes(
     if widest is not None:
         at = model.keys.index(widest)
         passing[: at + 1, at + 1 :] = 0.0
+    return _left(costs, model, passing)
+
+
+def recomputing_room_bytes(
+    costs: WholeCosts, model: Model, most_blocks: int, late: Collection[str] = ()
+) -> Floats:
+    """As ``room_bytes``, where prices count what passes: what a block makes again, on the mean of
+    up to ``most_blocks`` blocks. That holds for ranges with no more, whose fullest moment is the
+    backward of blocks; others have room for anything.
+    """
+    made = _Units(costs, model, lambda of: costs.memory.gradient_bytes(_least(of)))
+    room = _left(costs, model, largest(made.blocks))
+    blocks = np.concatenate([[0], np.cumsum(costs.is_block)])
+    ends_late = [key in late for key in model.keys]
+    counts = np.append(False, np.logical_or(costs.is_block, ends_late))
+    holds = (blocks - blocks[:, None] <= most_blocks) & counts
+    return np.where(holds, room, _ANYTHING_BYTES)
+
+
+def _left(costs: WholeCosts, model: Model, passing: Floats) -> Floats:
+    """The limit less what passes and what is gathered at least."""
+    memory = costs.memory
     room = memory.limit_bytes - memory.fixed_bytes - passing
     if memory.trained.gathered_in_flight or memory.frozen.gathered_in_flight:
         gathered = _Units(costs, model, lambda each: memory.gathered_bytes(_least(each)))
