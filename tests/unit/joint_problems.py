@@ -180,6 +180,7 @@ class JointProblem:
             ),
             cluster=self.cluster,
             buffer_bytes=0,
+            trained_elements=(),
             input_bytes=lambda dp: self.input_bytes / dp,
             limit_bytes=self.limit_bytes,
         )
