@@ -16,6 +16,8 @@ from torch import Tensor
 from autoplan.errors import PlanError
 from autoplan.runtime.mesh import RankMesh
 
+_INFINITE = 1e200  # sums of it are finite, and equal themselves
+
 
 def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
     """Compares this rank's inputs with those of its model-parallel peers, by one number each.
@@ -27,11 +29,11 @@ def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
     if peers == 1 or not inputs:
         return
     own = torch.stack([_fingerprint(value) for value in inputs])
-    bounds = torch.cat([own, -own])
+    bounds = torch.stack([own, -own])
     for axis, size in (("tp", mesh.tp), ("pp", mesh.pp)):
         if size > 1:
             dist.all_reduce(bounds, dist.ReduceOp.MAX, group=mesh.group(axis))
-    most, least = bounds[: len(own)], -bounds[len(own) :]
+    most, least = bounds[0], -bounds[1]
     if not torch.equal(most, least):
         raise PlanError(
             f"the {peers} ranks of data rank {mesh.dp_rank} are fed different batches: feed them "
@@ -43,4 +45,6 @@ def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
 def _fingerprint(value: Tensor) -> Tensor:
     """A number that changes with the values and with the order of the rows."""
     rows = value.reshape(max(value.shape[:1], default=1), -1).sum(1, dtype=torch.float64)
-    return (rows.nan_to_num() * torch.arange(1, len(rows) + 1, device=rows.device)).sum()
+    if value.is_floating_point():
+        rows = rows.nan_to_num(posinf=_INFINITE, neginf=-_INFINITE)
+    return rows.dot(torch.arange(1.0, len(rows) + 1, dtype=rows.dtype, device=rows.device))

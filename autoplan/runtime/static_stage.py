@@ -119,7 +119,9 @@ class StaticStage(PipelineStage):
     def _take_memory(self, infos: Sequence[Any]) -> None:
         for info in infos:
             if info.buffer is not None and info.buffer.is_meta:
-                info.buffer = torch.empty_like(info.buffer, device=self.device)
+                info.buffer = torch.empty(
+                    info.buffer.shape, dtype=info.buffer.dtype, device=self.device
+                )
 
 
 class StandIn(torch.autograd.Function):
