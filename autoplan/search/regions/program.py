@@ -23,6 +23,9 @@ _Axes = tuple[int, ...]
 _ENTRIES_AT_ONCE = 1 << 18
 """Costs that are worth having in memory at once, over all prices."""
 
+_PRODUCTS_AT_ONCE = 1 << 17
+"""Half of what OpenBLAS shares out among threads."""
+
 
 class Program:
     """All tables of a region, ready to be priced.
@@ -99,7 +102,7 @@ class Program:
         return values
 
     def _run(self, space: Workspace, prices: Amounts) -> npt.NDArray[np.float64]:
-        np.dot(self._matrix[: len(self._priced)].T, prices[:, self._priced].T, out=space.costs)
+        _multiply(self._matrix[: len(self._priced)], prices[:, self._priced], space.costs)
         space.costs[self._impossible] = math.inf
         return space.run() + prices @ self._fixed[:PRICED] + self._barred
 
@@ -140,6 +143,18 @@ class Program:
                 strides[row, number] = stride
                 stride *= self._sizes[number]
         return strides
+
+
+def _multiply(layers: Amounts, prices: Amounts, costs: Amounts) -> None:
+    """Costs of all entries at all prices, in parts so small that no threads share them: with so few
+    layers, waiting for each other takes them longer than the product."""
+    if len(prices) == 1:
+        np.einsum("ae,a->e", layers, prices[0], out=costs[:, 0])
+        return
+    at_once = max(1, _PRODUCTS_AT_ONCE // max(1, prices.size))
+    for first in range(0, layers.shape[1], at_once):
+        some = slice(first, first + at_once)
+        np.dot(layers[:, some].T, prices.T, out=costs[some])
 
 
 def _merged(terms: Terms) -> dict[Scope, tuple[Amounts, Amounts]]:
