@@ -17,7 +17,8 @@ help:
 	@echo "make test      the tests (under 15 minutes on two cores)"
 	@echo "                with TORCH=2.14.1 on that release, installed beside"
 	@echo "make test-all  also the full parity matrices"
-	@echo "make device-check  training on this machine's GPU by plans of one rank (skips without one)"
+	@echo "make device-check  training on this machine's GPU by plans of one rank, then predicted against"
+	@echo "                measured there (nothing without a GPU)"
 	@echo "make lint      ruff, pyright, import-linter"
 
 install: $(INSTALLED)
@@ -62,6 +63,7 @@ test-all: $(INSTALLED)
 
 device-check: $(INSTALLED)
 	$(BIN)/pytest -q -m device tests/device
+	$(BIN)/python -m benchmarks.device_check
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

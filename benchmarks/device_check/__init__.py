@@ -1,0 +1,1 @@
+"""Training on one GPU beside its prediction, within minutes."""
