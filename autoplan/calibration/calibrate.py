@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from autoplan.calibration.corrected import corrected
@@ -11,9 +11,10 @@ from autoplan.calibration.run import measure_plan
 from autoplan.errors import PlanError, ProfileError
 from autoplan.measurement import StepMeasurement
 from autoplan.plan import Plan
+from autoplan.profiler.machine import differences, this_machine
 from autoplan.trace.graph import OpGraph
 from autoplan.zoo import ModelUnderPlan
-from hardware_profiles.load import ProfileFault, digest, load_facts
+from hardware_profiles.load import ProfileFault, digest, load, load_facts
 from hardware_profiles.schema import ProfileFacts
 
 
@@ -30,16 +31,23 @@ def profile_of(plan: Plan) -> ProfileFacts:
     """The profile that a plan was made with.
 
     Raises:
-        ProfileError: it cannot be read.
+        ProfileError: it cannot be read, or was measured on another machine.
         PlanError: it changed since.
     """
     try:
-        facts = load_facts(plan.job.cluster)
+        facts, machine = load_facts(plan.job.cluster), load(plan.job.cluster).machine
     except ProfileFault as fault:
         raise ProfileError(str(fault)) from None
     if digest(facts) != plan.profile_digest:
         raise PlanError(
             f"the profile {plan.job.cluster} changed since the plan was made; plan again"
+        )
+    here = this_machine()
+    foreign = differences(replace(machine, threads=here.threads), here) if machine else ""
+    if foreign:
+        raise ProfileError(
+            f"{plan.job.cluster} was measured on another machine ({foreign}): run `autoplan "
+            "profile` here and plan again"
         )
     return facts
 

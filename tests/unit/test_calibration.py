@@ -18,11 +18,11 @@ from autoplan.calibration import calibrate
 from autoplan.calibration.calibrate import calibrate_plan, profile_of
 from autoplan.calibration.corrected import corrected
 from autoplan.calibration.factors import Factors, Kind, factors_of, predicted_optimizer_s
-from autoplan.errors import PlanError
+from autoplan.errors import PlanError, ProfileError
 from autoplan.measurement import RankMeasurement, Spread, StepMeasurement
 from autoplan.plan import Plan
-from hardware_profiles.load import load_facts, parse_facts
-from hardware_profiles.schema import facts_of
+from hardware_profiles.load import digest, load_facts, parse_facts
+from hardware_profiles.schema import MachineFacts, facts_of
 from hardware_profiles.write import save, to_toml
 
 WIDTH, SAMPLES = 64, 8
@@ -175,6 +175,18 @@ def test_planning_again_is_not_worse_on_the_machine_that_was_measured(by_dp, tmp
 def test_a_profile_that_changed_since_is_refused(by_dp):
     with pytest.raises(PlanError, match="cpu-gloo changed since the plan was made"):
         profile_of(replace(by_dp, profile_digest="0" * 64))
+
+
+def test_a_profile_of_another_machine_is_refused(tmp_path):
+    facts = load_facts("cpu-gloo")
+    machine = MachineFacts(
+        device="an abacus", devices=1, cores=4096, threads=1, memory_bytes=2**30, torch="2.13.0",
+        measured_on="2026-11-30", digest=digest(facts),
+    )  # fmt: skip
+    save(facts.model_copy(update={"machine": machine}), tmp_path / "other.toml")
+    plan = plan_on(tmp_path / "other.toml", pp=1, dp=2)
+    with pytest.raises(ProfileError, match=r"measured on another machine \(device an abacus, here"):
+        profile_of(plan)
 
 
 def pins_of(plan: Plan) -> dict[str, int | str]:
