@@ -55,7 +55,7 @@ def _part(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else "…"
 
 
-@pytest.mark.parametrize("message", _messages())
+@pytest.mark.parametrize("message", list(_messages()))
 def test_every_message_is_one_of_the_code(message: str) -> None:
     for piece in (piece.strip(" :;,") for piece in message.split("…")):
         assert piece in _texts()
