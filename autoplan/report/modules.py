@@ -13,7 +13,7 @@ from autoplan.plan_details import ModuleMemory
 from autoplan.report import units
 from autoplan.report.fold import block_pattern
 
-COLUMNS = ("module", "blocks", "weights", "gradients", "optimizer", "activations", "total")
+COLUMNS = ("module", "blocks", "total", "weights", "gradients", "optimizer", "activations")
 NOTE = (
     "On the fullest device, all blocks there together; weights with their gathered copies. "
     "Activations are those that a module makes and that stay for the backward, when the device "
@@ -39,11 +39,11 @@ def module_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     """The largest first, in the order of ``COLUMNS``."""
     for each in plan.estimate.modules:
         parts = (
+            each.total,
             each.parameters + each.gathered_parameters,
             each.gradients,
             each.optimizer_state,
             each.activations,
-            each.total,
         )
         shown = (units.nbytes(nbytes) if nbytes else "-" for nbytes in parts)
         yield module_name(plan, each), str(each.copies) if each.kind else "", *shown

@@ -19,6 +19,7 @@ from autoplan.trace.graph import OpGraph
 from hardware_profiles.load import load
 from hardware_profiles.spec import ClusterSpec
 from tests.unit.search_graphs import gated_mlp, job, small_cluster, two_kinds
+from tests.unit.test_joint_plans import CLUSTER, free_job, graph_of
 
 GRAPHS = {
     "gated": gated_mlp(6, width=128, hidden=512, tokens=512),
@@ -57,6 +58,16 @@ def test_alternatives_and_the_plan_itself(name: str, memory: float) -> None:
     same = plan_job(graph, replace(asked, pins=pins), cluster)
     assert same.regions == plan.regions
     assert same.estimate == plan.estimate
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"), [("gated", 8), ("encoder and decoder", 4), ("random", 4)]
+)
+def test_alternatives_with_pipelines_and_replicas(name: str, devices: int) -> None:
+    asked = replace(free_job(devices), planned_only=False)
+    plan = plan_job(graph_of(name), asked, CLUSTER)
+    assert any(other.mesh.pp > 1 for other in plan.alternatives)
+    check_alternatives(plan, graph_of(name), CLUSTER)
 
 
 @pytest.fixture(scope="module")

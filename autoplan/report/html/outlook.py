@@ -13,7 +13,7 @@ from autoplan.report.html.placements import definitions
 from autoplan.report.scaling import COLUMNS, limit_rows, scaling_notes, scaling_rows
 
 _HEIGHT, _TOP, _FOOT = 120, 20, 24
-_MARGIN = 0.04
+_MARGIN = 0.07
 _DOT = 4
 
 
