@@ -6,16 +6,19 @@ that splits this work: otherwise each rank would repeat it. Nothing here knows a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.search.overrides import NONE_GIVEN, Overrides, splitting_all
 from autoplan.search.pins import divisors, listed
-from autoplan.search.space import StrategiesOf
+from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode
 
 HEAVY_SHARE = 0.001
+
+StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
+"""Of a call over so many ranks of tp, whatever the microbatch."""
 
 
 def admissible_tp(

@@ -28,7 +28,7 @@ from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.objectives import Row, dealt, objectives
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.solve import ConfigSearch
-from autoplan.search.pipeline.whole import WholeCosts, value_of_whole
+from autoplan.search.pipeline.whole import Apart, WholeCosts, value_of_whole
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Column, Least, Prices, value_of
 from autoplan.search.regions.menus import Crossing
@@ -59,11 +59,12 @@ class ListedMenu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """One placement of what crosses between items: columns, crossing bytes and tied parameters."""
+    """One placement of what crosses between items: columns, crossing bytes, shared parameters."""
 
     columns: Mapping[str, tuple[Column, ...]]
     cuts: tuple[Crossing, ...]
     tied: tuple[tuple[tuple[int, ...], float], ...]
+    apart: tuple[Apart, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,13 @@ class ListedFamily:
 
     def tied(self, boundary: Mapping[str, int]) -> tuple[tuple[tuple[int, ...], float], ...]:
         return self.ways[boundary[CROSSING]].tied
+
+    def apart(self, boundary: Mapping[str, int]) -> tuple[Apart, ...]:
+        return self.ways[boundary[CROSSING]].apart
+
+    @property
+    def least_apart(self) -> tuple[Apart, ...]:
+        return min((way.apart for way in self.ways), key=_apart_elements)
 
     def crossings(self, boundary: Mapping[str, int]) -> tuple[Crossing, ...]:
         return self.ways[boundary[CROSSING]].cuts
@@ -142,6 +150,7 @@ class ListedFamily:
                 )
                 for at, (items, _) in enumerate(tied[0])
             ),
+            apart=frozenset(),
             keys=self.keys,
             fixed=lambda key, given: self.fixed(given)[key],
             shared_s=self.shared_s,
@@ -264,7 +273,13 @@ def _family(draw: Random, config: Config, cluster: ClusterSpec, kinds: list[str]
     }
     for key in regions:
         own[key] *= draw.random() > 0.15
-    elements = _elements(own, frozen, tied, config.tp)
+    apart = _apart(Random(f"apart {scale} {kinds}"), kinds, scale)
+    unit = Unit(
+        trained_elements=tied + sum(one.unit.trained_elements for one in apart),
+        frozen_elements=sum(one.unit.frozen_elements for one in apart),
+        count=1,
+    )
+    elements = _elements(own, frozen, (tied, unit), config.tp)
     hop_s = second * _spread(draw, -2, 0.5) * draw.choice((0.0, 1.0, 1.0))
     crossing = hop_s * cluster.inter_node.bytes_per_s
     ways = []
@@ -297,7 +312,12 @@ def _family(draw: Random, config: Config, cluster: ClusterSpec, kinds: list[str]
             for number in inside:
                 cuts[number] = cuts[inside[0]]
         ways.append(
-            Way(columns=columns, cuts=tuple(cuts), tied=((readers, tied * share),) if ties else ())
+            Way(
+                columns=columns,
+                cuts=tuple(cuts),
+                tied=((readers, tied * share),) if ties else (),
+                apart=tuple(_shared(one, share) for one in apart),
+            )
         )
     return ListedFamily(
         keys=tuple(kinds),
@@ -306,6 +326,35 @@ def _family(draw: Random, config: Config, cluster: ClusterSpec, kinds: list[str]
         ways=tuple(ways),
         shared_s=draw.choice((0.0, 0.0, second * draw.random())),
     )
+
+
+def _apart(draw: Random, kinds: list[str], scale: float) -> list[Apart]:
+    """Up to two parameters, whole, that a block reads and other items too."""
+    blocks = [n for n, kind in enumerate(kinds) if not kind.startswith("root")]
+    found = []
+    for _ in range(draw.choice((0, 0, 1, 2)) if blocks and len(kinds) > 1 else 0):
+        block = draw.choice(blocks)
+        others = [n for n in range(len(kinds)) if n != block]
+        items = sorted([block, *draw.sample(others, draw.randint(1, len(others)))])
+        elements, trains = float(round(scale * _spread(draw, -1, 0.5))), draw.random() < 0.7
+        unit = Unit(
+            trained_elements=elements * trains, frozen_elements=elements * (not trains), count=1
+        )
+        found.append(Apart(items=tuple(items), unit=unit))
+    return found
+
+
+def _shared(one: Apart, share: float) -> Apart:
+    unit = Unit(
+        trained_elements=one.unit.trained_elements * share,
+        frozen_elements=one.unit.frozen_elements * share,
+        count=1,
+    )
+    return replace(one, unit=unit)
+
+
+def _apart_elements(apart: tuple[Apart, ...]) -> float:
+    return sum(one.unit.trained_elements + one.unit.frozen_elements for one in apart)
 
 
 def _seconds_of(config: Config, cluster: ClusterSpec, elements: float) -> float:
@@ -318,12 +367,17 @@ def _seconds_of(config: Config, cluster: ClusterSpec, elements: float) -> float:
 
 
 def _elements(
-    own: Mapping[str, float], frozen: Mapping[str, float], tied: float, tp: int
+    own: Mapping[str, float], frozen: Mapping[str, float], common: tuple[float, Unit], tp: int
 ) -> dict[str, Elements]:
-    """Of each region; parts of the root have ``tied`` elements beside their own."""
+    """Of each region; parts of the root have tied elements beside their own.
+
+    Args:
+        common: the tied elements, and all that the root has beside what its parts have alone.
+    """
+    tied, unit = common
     root = [key for key in own if key.startswith("root")]
-    all_trained = sum(own[key] for key in root) + tied
-    all_frozen = sum(frozen[key] for key in root)
+    all_trained = sum(own[key] for key in root) + unit.trained_elements
+    all_frozen = sum(frozen[key] for key in root) + unit.frozen_elements
     return {
         key: Elements(
             trained=(trained := own[key] + tied * (key in root)),

@@ -168,6 +168,7 @@ def _content(
         forward_s=costs.shared_s,
         kept_bytes=leaving,
         twice_elements=twice,
+        apart=[one.unit for one in costs.apart if any(first <= item < stop for item in one.items)],
     )
     held = most_held(shape, rank)
     memory = costs.memory.breakdown([load], math.ceil(held * load.kept_bytes))

@@ -120,7 +120,6 @@ def test_progress_is_told() -> None:
     assert any("best" in what for _, what in heard)
 
 
-@pytest.mark.xfail(strict=True, reason="memory counts such a weight in every block that reads it")
 def test_a_weight_that_blocks_share_is_held_once() -> None:
     """All blocks read the first block's weight: it belongs to the root and is stored once."""
     graph = chain(3, width=64, tokens=64)

@@ -48,6 +48,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
         ),
         shared_s=menus.shared_s,
         tied=family.tied(boundary),
+        apart=family.apart(boundary),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from autoplan.search.pipeline.item_prices import Elements
+from autoplan.search.pipeline.loads import Unit
+from autoplan.search.pipeline.whole import Apart
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Menu, Prices
 from autoplan.search.regions.menus import (
@@ -58,12 +60,13 @@ class Family:
     @cached_property
     def elements(self) -> Mapping[str, Elements]:
         """Parameters of each region."""
-        stack, found = self.menus.stack, {}
+        stack, found, apart = self.menus.stack, {}, self.menus.apart
         rows = list(zip(self.keys, stack.items, stack.parameters, strict=True))
-        root = self._counted(name for _, item, names in rows if not item.kind for name in names)
+        of_root = {name for _, item, names in rows if not item.kind for name in names}
+        root = self._counted(of_root | apart)
         for key, item, names in rows:
             if key not in found:
-                trained, frozen = own = self._counted(names)
+                trained, frozen = own = self._counted(set(names) - apart)
                 unit_trained, unit_frozen = own if item.kind else root
                 found[key] = Elements(
                     trained=trained,
@@ -114,7 +117,7 @@ class Family:
 
     def tied(self, boundary: Boundary) -> tuple[tuple[tuple[int, ...], float], ...]:
         """Parts of the root that read one trained parameter, with its elements on a rank, for each
-        that several do. Other shared parameters are counted with each reader, never too low."""
+        that several do and no block. Frozen ones are counted with each reader, never too low."""
         return tuple(
             (items, one.elements[one.placements.index(boundary[one.name])])
             for one, items in self._read_by_root
@@ -122,12 +125,34 @@ class Family:
 
     @cached_property
     def _read_by_root(self) -> tuple[tuple[SharedParameter, tuple[int, ...]], ...]:
-        found = []
-        for one in self.menus.shared_parameters:
-            items = tuple(n for n in one.items if not self.menus.stack.items[n].kind)
-            if one.trainable and len(items) > 1:
-                found.append((one, items))
-        return tuple(found)
+        return tuple(
+            (one, one.items)
+            for one in self.menus.shared_parameters
+            if one.trainable and one.name not in self.menus.apart
+        )
+
+    def apart(self, boundary: Boundary) -> tuple[Apart, ...]:
+        """Parameters that blocks read and other items too."""
+        return self._apart(lambda one: one.elements[one.placements.index(boundary[one.name])])
+
+    @property
+    def least_apart(self) -> tuple[Apart, ...]:
+        """As ``apart``, with the fewest elements that each can have on a rank."""
+        return self._apart(lambda one: min(one.elements))
+
+    def _apart(self, elements: Callable[[SharedParameter], float]) -> tuple[Apart, ...]:
+        return tuple(
+            Apart(
+                items=one.items,
+                unit=Unit(
+                    trained_elements=elements(one) * one.trainable,
+                    frozen_elements=elements(one) * (not one.trainable),
+                    count=1,
+                ),
+            )
+            for one in self.menus.shared_parameters
+            if one.name in self.menus.apart
+        )
 
     def boundary(self, prices: Prices) -> Boundary:
         """Placements between items that are good at some prices, one class improved at a time."""

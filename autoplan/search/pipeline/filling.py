@@ -199,6 +199,7 @@ class Filler:
         room = memory.limit_bytes - memory.fixed_bytes
         room -= float(self._ends.leaving_bytes[rank, stop])
         room += memory.held_per_trained * self._twice(first, stop).trained_elements
+        room -= sum(map(memory.held_bytes, self._apart(first, stop)))
         root, blocks = self._units(first, stop, memory.gathered_bytes)
         return room - root - sum(heapq.nlargest(IN_FLIGHT_UNITS, blocks))
 
@@ -210,6 +211,10 @@ class Filler:
             elements += of_each * max(0, readers - 1)
         return Unit(trained_elements=elements, frozen_elements=0.0, count=1)
 
+    def _apart(self, first: int, stop: int) -> list[Unit]:
+        """What blocks of a range read and other items too."""
+        return [one.unit for one in self.costs.apart_between(first, stop)]
+
     def _units(
         self, first: int, stop: int, nbytes: Callable[[Unit], float]
     ) -> tuple[float, list[float]]:
@@ -220,7 +225,7 @@ class Filler:
             for key in dict.fromkeys(keys)
         }
         root = sum(least[key] for key, block in zip(keys, is_block, strict=True) if not block)
-        root -= nbytes(self._twice(first, stop))
+        root += sum(map(nbytes, self._apart(first, stop))) - nbytes(self._twice(first, stop))
         return root, [least[key] for key, block in zip(keys, is_block, strict=True) if block]
 
     def _longest_s(self) -> float:

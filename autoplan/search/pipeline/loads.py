@@ -54,8 +54,9 @@ class Load:
         kept_bytes: from the forward to the backward.
         passing_bytes: of the region that holds most beside what is kept, the tail aside.
         tail: None where the stage ends with a block.
-        root: the parts of the root as one unit.
+        root: the parts of the root as one unit, with parameters that several blocks read.
         blocks: units of blocks.
+        waiting_elements: of the root, those that blocks read, whose gradients wait for it.
     """
 
     forward_s: float
@@ -68,6 +69,7 @@ class Load:
     root: Unit
     blocks: tuple[Unit, ...]
     tail: Tail | None = None
+    waiting_elements: float = 0.0
 
     @property
     def backward_s(self) -> float:
@@ -84,6 +86,7 @@ def load_of(
     forward_s: float = 0.0,
     kept_bytes: float = 0.0,
     twice_elements: float = 0.0,
+    apart: Sequence[Unit] = (),
 ) -> Load:
     """The load of a stage.
 
@@ -92,6 +95,7 @@ def load_of(
         forward_s: of what every stage runs beside its items.
         kept_bytes: of what leaves the stage and lives until its gradient has come back.
         twice_elements: trained elements that columns of the root count once too often.
+        apart: parameters that blocks read and no column counts.
     """
     members = tuple(placed)
     columns = [(one.column, one.count) for one in members]
@@ -101,6 +105,7 @@ def load_of(
     sent_forward_s = sum(column.forward_messages_s * count for column, count in columns)
     sent_backward_s = sum(column.backward_messages_s * count for column, count in columns)
     root = [one for one in members if not one.is_block]
+    waiting = sum(each.trained_elements for each in apart)
     return Load(
         forward_s=forward_s,
         backward_input_s=backward_input_s,
@@ -114,8 +119,10 @@ def load_of(
         tail=_tail([one.column for one in members if one.is_tail]),
         root=Unit(
             trained_elements=sum(one.count * one.column.trained_elements for one in root)
-            - twice_elements,
-            frozen_elements=sum(one.count * one.column.frozen_elements for one in root),
+            - twice_elements
+            + waiting,
+            frozen_elements=sum(one.count * one.column.frozen_elements for one in root)
+            + sum(each.frozen_elements for each in apart),
             count=1,
         ),
         blocks=tuple(
@@ -127,6 +134,7 @@ def load_of(
             for one in members
             if one.is_block
         ),
+        waiting_elements=waiting,
     )
 
 

@@ -62,7 +62,8 @@ def _add_stage(found: Found, stage: int, microbatches: int, held: dict[_Module, 
     for number, (column, key) in enumerate(found.columns(stage), first):
         is_block = bool(menus.stack.items[number].kind)
         for name, elements, trains in _parameters(found, key, column):
-            if not is_block and trains and name in seen:
+            is_once = name in menus.apart or (trains and not is_block)
+            if is_once and name in seen:
                 continue
             seen.add(name)
             module = held[_module(found, key if is_block else "", name.rpartition(".")[0])]

@@ -5,8 +5,8 @@ beside it differs by moment:
 
 - in the backward of the *tail*, what lies behind the last block, an operator of it;
 - in the backward of the blocks, the region that makes or moves most at once, gradients of a block
-  on their way, and those of the tail, which wait for the rest of the root. What the tail kept is
-  gone;
+  on their way, and those of the tail and of weights that several blocks read, which wait for the
+  rest of the root. What the tail kept is gone;
 - when gradients are reduced behind the backward, a unit of them in a buffer, and no activations but
   those of other stages;
 - in the optimizer's step its own passing memory.
@@ -75,6 +75,11 @@ class RankMemory:
     def held_per_frozen(self) -> float:
         return _held_bytes(self.frozen)
 
+    def held_bytes(self, unit: Unit) -> float:
+        """What the parameters of a unit take during the whole step."""
+        trained = self.held_per_trained * unit.trained_elements
+        return unit.count * (trained + self.held_per_frozen * unit.frozen_elements)
+
     def breakdown(self, loads: Sequence[Load], held_activation_bytes: float) -> MemoryBreakdown:
         """Bytes of a rank with some stages, which hold so much of all microbatches at most."""
         trained = sum(unit.count * unit.trained_elements for load in loads for unit in load.units)
@@ -113,9 +118,10 @@ class RankMemory:
                 transient=tail.passing_bytes,
                 workspace=self.workspace_bytes,
             )
-        of_tails = sum(tail.trained_elements for tail in tails)
+        of_root = sum(tail.trained_elements for tail in tails)
+        of_root += sum(load.waiting_elements for load in loads)
         blocks = (unit for load in loads for unit in load.blocks)
-        waiting = self.trained.gradients_made * of_tails + max(
+        waiting = self.trained.gradients_made * of_root + max(
             map(self.gradient_bytes, blocks), default=0.0
         )
         let_go = sum(tail.kept_bytes for tail in tails) if len(loads) == 1 else 0.0

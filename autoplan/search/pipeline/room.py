@@ -96,7 +96,7 @@ def recomputing_room_bytes(
 def _left(costs: WholeCosts, model: Model, passing: Floats) -> Floats:
     """The limit less what passes and what is gathered at least."""
     memory = costs.memory
-    room = memory.limit_bytes - memory.fixed_bytes - passing
+    room = memory.limit_bytes - memory.fixed_bytes - passing - _apart_bytes(costs)
     if memory.trained.gathered_in_flight or memory.frozen.gathered_in_flight:
         gathered = _Units(costs, model, lambda each: memory.gathered_bytes(_least(each)))
         room = room - gathered.root() - largest(gathered.blocks)
@@ -129,6 +129,18 @@ class _Units:
         ends = np.concatenate([[0.0], np.cumsum(alone)])
         readers = [of if item in tied else 0.0 for item, of in enumerate(self._parts)]
         return ends[None, :] - ends[:, None] + largest(readers)
+
+
+def _apart_bytes(costs: WholeCosts) -> Floats:
+    """For each range, what it holds of parameters that blocks read and no column counts."""
+    count = len(costs.is_block)
+    found = np.zeros((count + 1, count + 1))
+    for one in costs.apart:
+        readers = np.zeros(count + 1)
+        for item in one.items:
+            readers[item + 1 :] += 1
+        found += costs.memory.held_bytes(one.unit) * (readers[None, :] > readers[:, None])
+    return found
 
 
 def _of_tail(values: Sequence[float], is_block: Sequence[bool]) -> Floats:

@@ -205,7 +205,12 @@ class ConfigSearch:
             elements=family.elements,
             tied=tied_of(family.menus) if self._config.pp == 1 else (),
         )
-        least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
+        least = replace(
+            self._costs,
+            cuts=family.least_crossings,
+            tied=family.most_tied,
+            apart=family.least_apart,
+        )
         return Bounds(least, model, rates)
 
     def _free_bound_s(self) -> float:

@@ -70,13 +70,12 @@ def tied_of(menus: RegionMenus) -> tuple[Tied, ...]:
 def _tied(menus: RegionMenus) -> Iterator[Tied]:
     met: set[int] = set()
     for one in menus.shared_parameters:
-        items = tuple(item for item in one.items if not menus.stack.items[item].kind)
-        if not one.trainable or len(items) < 2 or met.intersection(items):
+        if not one.trainable or one.name in menus.apart or met.intersection(one.items):
             continue
-        met.update(items)
-        keys = {menus.keys[item] for item in items}
+        met.update(one.items)
+        keys = {menus.keys[item] for item in one.items}
         yield Tied(
-            items=items,
+            items=one.items,
             placed=tuple(
                 Placed(
                     elements=elements,

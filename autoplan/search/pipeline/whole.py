@@ -12,13 +12,13 @@ stages running beside compute.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoplan.search.pipeline.configs import Config
-from autoplan.search.pipeline.loads import Load, Placed, load_of
+from autoplan.search.pipeline.loads import Load, Placed, Unit, load_of
 from autoplan.search.pipeline.rank_memory import RankMemory
 from autoplan.search.pipeline.stage_times import StageClock, StageSeconds
 from autoplan.search.regions.column import Column
@@ -53,6 +53,14 @@ class Hop:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Apart:
+    """A parameter with the items that read it, and its elements on one rank."""
+
+    items: tuple[int, ...]
+    unit: Unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WholeCosts:
     """What any plan of one configuration costs.
 
@@ -61,7 +69,8 @@ class WholeCosts:
         cuts: behind each item but the last.
         hops: for each rank of the pipeline, the way to the next one.
         shared_s: what every stage runs beside its items.
-        tied: groups of items that read one parameter, with the elements of it on a rank.
+        tied: parts of the root that read one trained parameter, with its elements on a rank.
+        apart: parameters that blocks read and other items too, which columns do not count.
     """
 
     config: Config
@@ -72,6 +81,11 @@ class WholeCosts:
     hops: tuple[Hop, ...]
     shared_s: float
     tied: tuple[tuple[tuple[int, ...], float], ...] = ()
+    apart: tuple[Apart, ...] = ()
+
+    def apart_between(self, first: int, stop: int) -> Iterator[Apart]:
+        """Those that items of a range read."""
+        return (one for one in self.apart if any(first <= item < stop for item in one.items))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +154,7 @@ def _load(costs: WholeCosts, stage: StageContent) -> Load:
         forward_s=costs.shared_s,
         kept_bytes=leaving,
         twice_elements=_twice(costs, stage),
+        apart=[one.unit for one in costs.apart_between(stage.first, stage.stop)],
     )
 
 

@@ -166,6 +166,8 @@ def _add_calls(ways: Ways, pattern: Pattern) -> None:
 
 def _add_parameters(ways: Ways, costs: MicrobatchCosts, pattern: Pattern) -> None:
     for name in ways.region.parameters:
+        if name in ways.region.apart:
+            continue
         meta = costs.sizes.nodes[name].outputs[0]
         shares = [local_fraction(each, ways.space.tp) for each in ways.placements(name)]
         kind = "trained_elements" if meta.requires_grad else "frozen_elements"

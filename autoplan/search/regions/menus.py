@@ -21,7 +21,7 @@ from autoplan.search.regions.flow import flow_of
 from autoplan.search.regions.kept import kept_of
 from autoplan.search.regions.menu import ModeTables, RegionMenu
 from autoplan.search.regions.messages import Sent, messages_of
-from autoplan.search.regions.region import key_of, regions_of
+from autoplan.search.regions.region import apart_of, key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
 from autoplan.trace.graph import Ref
@@ -90,6 +90,7 @@ class RegionMenus:
         keys: the region of each item of the stack.
         boundaries: what crosses between items, by placement that it shares.
         shared_parameters: those that several items read.
+        apart: names of those that blocks are among the readers of (see ``apart_of``).
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class RegionMenus:
         self.keys = tuple(key_of(item) for item in stack.items)
         self.boundaries = boundaries_of(stack, costs.sizes, space.axis)
         self.regions = regions_of(stack, space.folded, costs.sizes.nodes, self.boundaries)
+        self.apart = apart_of(stack)
         self._modes = _MODES[recompute]
         self._wider = wider
         self._tables: dict[str, ModeTables] = {}

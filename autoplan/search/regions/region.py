@@ -7,6 +7,7 @@ conversion of them costs anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ class Region:
         key: the kind of the block, or the first call of the part.
         calls: call nodes at the microbatch, in order; those of the kind's first block.
         parameters: names of the parameter nodes that they read.
+        apart: those of them that are not counted with it (see ``apart_of``).
         entries: what other items made, by folded tensor or door, with its boundary.
         exits: what is made here and read by other items, likewise.
         shares: for each entry, how many different tensors enter there, over the blocks of the
@@ -38,6 +40,7 @@ class Region:
     folded: FoldedGraph
     calls: tuple[OpNode, ...]
     parameters: tuple[str, ...]
+    apart: frozenset[str]
     entries: Mapping[Ref, int]
     exits: Mapping[Ref, int]
     shares: Mapping[Ref, float]
@@ -87,13 +90,29 @@ def regions_of(
     Args:
         nodes: the folded nodes at the microbatch.
     """
-    crossing = boundary_of(boundaries)
+    crossing, apart = boundary_of(boundaries), apart_of(stack)
     found: dict[str, Region] = {}
     for number, item in enumerate(stack.items):
         key = key_of(item)
         if key not in found:
-            found[key] = _region(stack, folded, nodes, crossing, number)
+            found[key] = _region(stack, folded, nodes, (crossing, apart), number)
     return found
+
+
+def apart_of(stack: Stack) -> frozenset[str]:
+    """Parameters that a block reads and another item as well.
+
+    No block can gather them, or reduce their gradients, by itself: the root of a stage has them
+    once, however many of its items read them.
+    """
+    readers = Counter(name for names in stack.parameters for name in names)
+    of_blocks = {
+        name
+        for item, names in zip(stack.items, stack.parameters, strict=True)
+        if item.kind
+        for name in names
+    }
+    return frozenset(name for name in of_blocks if readers[name] > 1)
 
 
 def key_of(item: Item) -> str:
@@ -105,10 +124,10 @@ def _region(
     stack: Stack,
     folded: FoldedGraph,
     nodes: Mapping[str, OpNode],
-    crossing: Mapping[Ref, int],
+    common: tuple[Mapping[Ref, int], frozenset[str]],
     number: int,
 ) -> Region:
-    item = stack.items[number]
+    item, (crossing, apart) = stack.items[number], common
     calls = tuple(nodes[name] for name in item.calls)
     inside = set(item.calls)
     read = dict.fromkeys(folded.operand(node, ref) for node in calls for ref in node.operands)
@@ -126,6 +145,7 @@ def _region(
         folded=folded,
         calls=calls,
         parameters=stack.parameters[number],
+        apart=apart.intersection(stack.parameters[number]),
         entries=entries,
         exits=exits,
         shares=dict.fromkeys(entries, 1.0)
