@@ -103,11 +103,12 @@ def parallelize(
         compiler=compiler,
     )
     parameters = parameters_of(stages, layouts)
+    trained = {name: layouts[name] for name in emitted.parameters}
     random = RandomState(agreed_seed(seed, mesh))
     trainer = Trainer(
         stages,
         _engine(stages, emitted, plan, mesh),
-        gradient_sum(stages, parameters, layouts, mesh),
+        gradient_sum(stages, parameters, trained, mesh),
         mesh,
         random,
         statistics_of(stages, buffers, mesh),

@@ -152,26 +152,38 @@ def gradient_sum(
     layouts: Mapping[str, ParameterLayout],
     mesh: RankMesh,
 ) -> GradientSum:
-    """Sums what this rank's stages hold whole on ``dp``, or share with stages of other ranks."""
+    """Sums what this rank's stages hold whole on ``dp``, or share with stages of other ranks.
+
+    Args:
+        parameters: of this rank.
+        layouts: of the parameters of all ranks.
+    """
     whole = {name for stage in stages for name in stage.data_parallel.whole}
-    sharing: dict[tuple[int, ...], list[nn.Parameter]] = {}
-    for name, parameter in parameters.items():
-        if len(layouts[name].pp_ranks) > 1:
-            sharing.setdefault(layouts[name].pp_ranks, []).append(parameter)
+    places = {layout.pp_ranks for layout in layouts.values() if len(layout.pp_ranks) > 1}
+    shared: list[tuple[dist.ProcessGroup, list[nn.Parameter]]] = []
+    for pp_ranks in sorted(places):
+        group = _group(pp_ranks, mesh)
+        if group is not None:
+            read = [p for name, p in parameters.items() if layouts[name].pp_ranks == pp_ranks]
+            shared.append((group, read))
     return GradientSum(
-        [parameter for name, parameter in parameters.items() if name in whole],
-        mesh,
-        [(_group(pp_ranks, mesh), sharing[pp_ranks]) for pp_ranks in sorted(sharing)],
+        [parameter for name, parameter in parameters.items() if name in whole], mesh, shared
     )
 
 
-def _group(pp_ranks: tuple[int, ...], mesh: RankMesh) -> dist.ProcessGroup:
-    """The process group of this rank with its peers at these places on ``pp``."""
+def _group(pp_ranks: tuple[int, ...], mesh: RankMesh) -> dist.ProcessGroup | None:
+    """The process group of this rank with its peers at these places on ``pp``, if it is at one.
+
+    All ranks call for the groups of all, since PyTorch names groups by how many calls there were.
+    """
     if len(pp_ranks) == mesh.pp:
-        whole = mesh.group("pp")
-        assert whole is not None
-        return whole
-    ranks = [mesh.rank_at(pp_rank) for pp_rank in pp_ranks]
-    group = dist.new_group(ranks, use_local_synchronization=True)
-    assert isinstance(group, dist.ProcessGroup)
-    return group
+        return mesh.group("pp")
+    rows = [
+        replace(mesh, dp_rank=dp_rank, tp_rank=tp_rank)
+        for dp_rank in range(mesh.dp)
+        for tp_rank in range(mesh.tp)
+    ]
+    own, _ = dist.new_subgroups_by_enumeration(
+        [[row.rank_at(pp_rank) for pp_rank in pp_ranks] for row in rows]
+    )
+    return own if isinstance(own, dist.ProcessGroup) else None
