@@ -13,6 +13,8 @@ import typer
 
 from autoplan.errors import ProfileError
 
+_NO_LOG = "99"
+
 
 def calibrate(
     path: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
@@ -39,6 +41,7 @@ def calibrate(
     from autoplan.cli.progress import ProgressDisplay, logs_held
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("KINETO_LOG_LEVEL", _NO_LOG)  # of torch's profiler
     launch.start_process_group()
     plan = api.load_plan(path)
     with ProgressDisplay() as progress, logs_held():
