@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 
 from autoplan.codegen.operators import is_dropout, is_random
 from autoplan.diagnosis.dims import indivisible
@@ -38,7 +38,8 @@ def _without_rules(graph: OpGraph, layout: BatchLayout) -> Iterator[Finding]:
             "operator without a rule",
             f"{found.name} has no rule, in {_counted(calls, 'call')}",
             "every rank of tp computes the whole of it" + ("" if apart else f", and {_ONE_PIECE}"),
-            f"register one: autoplan.register_rule({found.name!r}, 'b s h -> b s h')"
+            f"register one: autoplan.register_rule({found.name!r}, EQUATION), letters for the dims "
+            f"of its {_counted(calls[0].operands, 'tensor')} as in 'b s h, h k -> b s k'"
             if found.is_custom
             else "write it with other operators",
             calls,
@@ -157,5 +158,5 @@ def _by(
     return found.items()
 
 
-def _counted(nodes: list[OpNode], what: str) -> str:
-    return f"{len(nodes)} {what}{'s' * (len(nodes) != 1)}"
+def _counted(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'s' * (len(things) != 1)}"
