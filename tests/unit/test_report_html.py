@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
 from autoplan.plan import Plan
+from autoplan.plan_details import FlowOperator, TensorRead
 from autoplan.report import units
 from autoplan.report.html import page
 from autoplan.report.html.markup import element
@@ -24,7 +25,7 @@ from autoplan.report.text import print_report
 from autoplan.report.trace import trace
 from tests.unit.sample_pipeline import PIPELINE
 from tests.unit.sample_plan import PLAN
-from tests.unit.sample_timed import TIMED
+from tests.unit.sample_timed import FLOW, TIMED
 from tests.unit.test_plan_io import plans
 
 _VOID = {"meta", "br", "rect", "line", "stop", "path", "circle"}
@@ -156,6 +157,25 @@ def test_a_long_pipeline_stays_small() -> None:
     text = page(plan)
     assert len(text.encode()) < _MOST_BYTES
     assert "16 of 40 ranks are drawn" in text
+
+
+def test_many_ways_to_run_blocks_stay_small() -> None:
+    """Each with as many operators as a plan file has at most, each in a module of its own."""
+    count, each = 8, 160
+    region = TIMED.regions[1]
+    regions = tuple(replace(region, blocks=(block,), recomputed=()) for block in region.blocks)
+    reads = tuple(
+        (TensorRead(source=number - 1, forward="all_gather", backward="reduce_scatter", nbytes=9),)
+        for number in range(each)
+    )
+    operators = tuple(
+        FlowOperator(name=f"self_attention.part{n}/linear", placement="Shard(1)", reads=read)
+        for n, read in enumerate(reads)
+    )
+    flows = tuple(replace(FLOW, block=region.blocks[n], operators=operators) for n in range(count))
+    text = page(replace(TIMED, regions=(TIMED.regions[0], *regions), flows=flows))
+    assert len(text.encode()) < _MOST_BYTES
+    assert "1 of 8 ways are drawn" in text
 
 
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,9 @@ from autoplan.report.layered import Layout, layout
 
 _WIDTH, _HEIGHT, _STEP, _EDGE = 190, 40, 66, 4
 _LETTERS = 31
-_MOST_FLOWS = 6
+_MOST_OPERATORS = 300
+"""Of all that are drawn, so that a page stays small."""
+
 _COLUMNS = ("operator", "placement", "reads", "messages", "flops", "in the backward")
 _LEGEND = (
     ("p-whole", "whole on every rank of tp"),
@@ -34,7 +36,12 @@ _NOTE = (
 def flows(plan: Plan) -> Markup | None:
     """The section on how blocks run; None where the plan file does not tell."""
     shown = [(flow, _region(plan, flow)) for flow in plan.flows]
-    known = [(flow, region) for flow, region in shown if region is not None][:_MOST_FLOWS]
+    drawn = itertools.accumulate(len(flow.operators) for flow in plan.flows)
+    known = [
+        (flow, region)
+        for (flow, region), count in zip(shown, drawn, strict=True)
+        if region is not None and count <= _MOST_OPERATORS
+    ]
     if not known:
         return None
     parts: list[Markup] = []
