@@ -48,6 +48,12 @@ class RangeEnds:
         ends_s, begins_s = self._message_s
         return forward * ends_s, backward * begins_s
 
+    @property
+    def round_trips_s(self) -> Floats:
+        """By rank and begin of its range, a message from the rank before and one back."""
+        ends_s, begins_s = self._message_s
+        return np.roll(ends_s, 1, axis=0) + begins_s
+
     @cached_property
     def _message_s(self) -> tuple[Floats, Floats]:
         """Of one message of each rank, at each end and each begin of its range."""

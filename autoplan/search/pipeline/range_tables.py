@@ -34,6 +34,11 @@ class RangeTables:
         """What ranks can have."""
         return self._lengths.allowed
 
+    @property
+    def start(self) -> npt.NDArray[np.int64]:
+        """By length and end, the first item."""
+        return self._lengths.start
+
     def over(self, rows: RangeRows) -> Floats:
         """Values of all ranges."""
         return rows.over(self._lengths, self._tables)

@@ -22,6 +22,7 @@ from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.path_bounds import PathBounds
 from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.round_trips import RoundTrips, has_round_trips
 from autoplan.search.pipeline.tied import tied_of
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
@@ -99,6 +100,7 @@ class ConfigSearch:
         self._pricer = ItemPricer(costs=self._costs)
         self._bounds = self._bounds_of(rates)
         self._along: PathBounds | None = None
+        self._trips: RoundTrips | None = None
         self._followed: Found | None = None
 
     @property
@@ -122,7 +124,7 @@ class ConfigSearch:
         Where the bound is ``below_s`` or more, no plan is made; the next call goes on from there.
         """
         if not self._tried:
-            self._bound_s = self._free_bound_s()
+            self._bound_s = max(0.0, self._free_bound_s())
             if self._bound_s >= below_s:
                 return
         if not self._is_cut:
@@ -140,7 +142,7 @@ class ConfigSearch:
         if self._is_done:
             self._bounds.forget()
             self._fillers.clear()
-            self._along = None
+            self._along = self._trips = None
 
     def _begin(self, prices: Sequence[float]) -> None:
         """Raises the bound by prices that are likely, and makes cuts for them."""
@@ -205,12 +207,7 @@ class ConfigSearch:
             elements=family.elements,
             tied=tied_of(family.menus) if self._config.pp == 1 else (),
         )
-        least = replace(
-            self._costs,
-            cuts=family.least_crossings,
-            tied=family.most_tied,
-            apart=family.least_apart,
-        )
+        least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
         return Bounds(least, model, rates)
 
     def _free_bound_s(self) -> float:
@@ -251,7 +248,12 @@ class ConfigSearch:
     def _follow_path(self, cuts: Sequence[int]) -> None:
         """Raises the bound by the critical path of the best plan, in a pipeline: other plans are
         no shorter than it is for them, and messages that hold up the schedule are in it."""
-        if self._best is None or self._config.pp == 1 or self._is_close():
+        if self._config.pp == 1 or self._is_close():
+            return
+        if has_round_trips(self._config.shape):
+            self._go_round(cuts)
+            return
+        if self._best is None:
             return
         if self._along is None or self._followed is not self._best:
             self._followed = self._best
@@ -261,6 +263,14 @@ class ConfigSearch:
             self._along = PathBounds(self._bounds, path)
         self._along.add(self._bounds.best_prices(cuts), self._pricer)
         self._bound_s = max(self._bound_s, self._along.bound_s(self._best.step_s))
+
+    def _go_round(self, cuts: Sequence[int]) -> None:
+        """Raises the bound by what neighbour ranks wait for each other."""
+        if self._trips is None:
+            self._trips = RoundTrips(self._bounds)
+        self._trips.add(self._bounds.best_prices(cuts), self._pricer)
+        below_s = self._best.step_s if self._best else math.inf
+        self._bound_s = max(self._bound_s, self._trips.bound_s(self._bound_s, below_s, cuts))
 
     def _filler(self, boundary: Boundary) -> Filler:
         model = Model(

@@ -1,0 +1,167 @@
+"""Lower bounds by what neighbour ranks of 1F1B wait for each other, messages included.
+
+With p ranks, rank r runs w_r = p - 1 - r forwards ahead. Its backward of microbatch i is followed
+by its forward of w_r + 1 + i, so that a path can go round the ranks a to b again and again: after
+b's backward of i come those of b - 1 down to a, a's forward of w_a + 1 + i, and that of all up to
+b, which comes before b's backward of i + k, with k = b - a + 1. Beyond what all paths count
+(``schedule_paths``), one that does so n times and is on rank b alone for the rest takes
+
+    n (sum over a to b of c + sum over cuts between them of h) + (N_b - n k) c_b + w_b B_b
+
+with c = F + B, h the messages there and back, and N_b = m - 1 - w_b for m microbatches, for any
+n k <= N_b. So where ranks are busy for about as long, messages between them show.
+
+For a step of less than t beyond the shares, every rank b and all a need, with the most such trips,
+
+    K = sum of c + sum of h - k T_b <= (N_b - n k) / n x (T_b - c_b),  T_b = (t - w_b B_b) / N_b
+
+The largest K over all a is known from that of the rank before; the least over all cuts is found
+rank by rank. References for w_b B_b that do not depend on the range, and T that do not rise with b,
+only make K less. Trips are looked at within groups of ``_GROUP`` ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from autoplan.search.pipeline.bound_rows import PricedRows
+from autoplan.search.pipeline.bounds import Bounds
+from autoplan.search.pipeline.item_prices import ItemPricer
+from autoplan.search.pipeline.objectives import Counted, RankObjective, Weights
+from autoplan.search.pipeline.range_ends import RangeEnds
+from cost_models.schedules import PipelineShape
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+_GROUP = 16
+_HALVINGS = 12
+_HIGHEST = 1.1
+
+
+def has_round_trips(shape: PipelineShape) -> bool:
+    """Whether these bounds hold for a schedule: 1F1B with several ranks."""
+    return shape.schedule == "1f1b" and shape.ranks > 1
+
+
+class RoundTrips:
+    """Bounds of one configuration, over the ranges that other bounds leave open."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        shape = bounds.rates.row.shape
+        ahead = shape.ranks - 1 - np.arange(shape.ranks)
+        objectives = zip(bounds.rates.objectives, ahead.tolist(), strict=True)
+        rates = replace(
+            bounds.rates, objectives=tuple(_objective(known, of) for known, of in objectives)
+        )
+        self._left = shape.microbatches - 1 - ahead
+        self._rows = replace(bounds.rows, rates=rates)
+        self._hops_s = RangeEnds(costs=bounds.rows.costs, rates=bounds.rates).round_trips_s
+        self._tried: list[PricedRows] = []
+
+    def add(self, prices: Floats, pricer: ItemPricer) -> None:
+        """Raises the bounds by prices of memory, one for each rank."""
+        for rows in (self._rows, *self._rows.recomputing()):
+            self._tried += rows.of([prices], pricer)
+
+    def bound_s(self, known_s: float, below_s: float, cuts: Sequence[int]) -> float:
+        """What no plan of the configuration is faster than, or ``below_s`` if that is less.
+
+        Args:
+            known_s: a bound.
+            cuts: of which ranks a reference is taken.
+        """
+        tables, kept = self._bounds.open_to(below_s)
+        bands = tables.bands(kept)
+        least = bands.least_share()
+        if least is None:
+            return below_s
+        beside_s = least.share + self._bounds.head_s
+        cycle_s, own_s = (
+            np.max([tables.over(each) for each in of], axis=0)
+            for of in zip(*((rows.share, rows.extra) for rows in self._tried), strict=True)
+        )
+        at = np.arange(len(cuts) - 1), np.diff(cuts) - bands.shortest, np.array(cuts[1:])
+        trips = _Trips(
+            cycle_s=cycle_s,
+            own_s=own_s,
+            extra_s=bands.extra,
+            own_reference_s=own_s[at],
+            hops_s=self._hops_s,
+            start=tables.start,
+            left=self._left,
+        )
+        low_s, high_s = known_s, min(below_s, _HIGHEST * known_s)
+        if not trips.fit(high_s - beside_s):
+            return high_s
+        for _ in range(_HALVINGS):
+            middle_s = (low_s + high_s) / 2
+            if trips.fit(middle_s - beside_s):
+                high_s = middle_s
+            else:
+                low_s = middle_s
+        return low_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Trips:
+    """Seconds of ranges, by rank, length and end.
+
+    Attributes:
+        cycle_s: of a forward and a backward.
+        own_s: of as many backwards as a rank has forwards ahead.
+        extra_s: bounds of what a rank alone takes; inf where there is no range.
+        own_reference_s: of ``own_s``, by rank.
+        hops_s: by rank and cut before it, a message there and one back.
+        start: by length and end, the first item.
+        left: by rank, N.
+    """
+
+    cycle_s: Floats
+    own_s: Floats
+    extra_s: Floats
+    own_reference_s: Floats
+    hops_s: Floats
+    start: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
+
+    def fit(self, limit_s: float) -> bool:
+        """Whether there are cuts of which no path is known to take more than a limit."""
+        goal_s = (limit_s - self.own_reference_s) / np.maximum(1, self.left)
+        goal_s = np.maximum.accumulate(goal_s[::-1])[::-1]
+        counts = self.own_s >= (limit_s - self.left * goal_s)[:, None, None]
+        open_ = self.extra_s <= limit_s
+        over = np.full(self.start.shape[1], np.inf)
+        over[0] = 0.0
+        for rank in range(len(goal_s)):
+            trip = rank % _GROUP
+            if trip:
+                goes_on = over + self.hops_s[rank] + (goal_s[rank - 1] - goal_s[rank])
+                over = np.maximum(0.0, goes_on)
+            else:
+                over = np.where(over < np.inf, 0.0, np.inf)
+            short_s = goal_s[rank] - self.cycle_s[rank]
+            reached = np.where(open_[rank], over[self.start] - short_s, np.inf)
+            trips = int(self.left[rank]) // (trip + 1)
+            if trips:
+                slack = np.maximum(0.0, trip / trips * short_s)
+                reached[counts[rank] & (reached > slack)] = np.inf
+            over = reached.min(axis=0)
+        return bool(over[-1] < np.inf)
+
+
+def _objective(known: RankObjective, ahead: int) -> RankObjective:
+    """A forward and a backward as ``share``, and the backwards of those ahead as ``extra``."""
+    nothing = {"forward_sends": 0, "backward_sends": 0}
+    once = Counted(1.0, 1.0, 1.0)
+    return replace(
+        known,
+        share=Weights(stages=(once,), **nothing),
+        extra=Weights(stages=(Counted(0.0, float(ahead), float(ahead)),), **nothing),
+        ends_step=False,
+        ends_in_root=False,
+    )
