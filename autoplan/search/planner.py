@@ -89,7 +89,7 @@ def plan_priced(
         step_s=best.step_s,
         bound_s=outcome.bound_s,
         candidates=len(offered),
-        space=_space(job, families),
+        space=_space(pricing, families),
         cut_by=deadline if outcome.is_cut else None,
     )
     plan = plan_of(pricing, best, record)
@@ -125,7 +125,7 @@ def plan_quickly(
         step_s=found.step_s,
         bound_s=min(search.bounds.of(offer) for offer in offered),
         candidates=len(offered),
-        space=f"{_space(pricing.job, families)}; of these, one configuration was searched",
+        space=f"{_space(pricing, families)}; of these, one configuration was searched",
     )
     return plan_of(pricing, found, record)
 
@@ -145,9 +145,11 @@ def _offered(pricing: Pricing) -> tuple[Stack, tuple[int, ...], tuple[Offer, ...
     return stack, degrees, offered
 
 
-def _space(job: Job, families: Families) -> str:
+def _space(pricing: Pricing, families: Families) -> str:
     """The space that the bound holds for."""
-    space = SPACE.format(bubble="" if job.planned_only else BUBBLE)
+    space = SPACE.format(bubble="" if pricing.job.planned_only else BUBBLE)
+    if pricing.shares_samples:
+        space += "; samples shared over tp where it divides a microbatch"
     if families.without_calls:
         space += f"; blocks like {', '.join(families.without_calls)} run again as a whole"
     return space

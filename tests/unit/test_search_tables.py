@@ -88,3 +88,5 @@ def test_features_meet_their_samples_in_an_all_to_all(monkeypatch: pytest.Monkey
     assert found.estimate.comm_s["all_to_all tp"] > 0
     assert "all_to_all tp" not in without.estimate.comm_s
     assert found.estimate.step_s < without.estimate.step_s
+    assert "samples shared over tp" in found.search.space
+    assert "samples shared over tp" not in without.search.space
