@@ -74,12 +74,15 @@ def _by_fill(sizes: Sequence[int], near: list[set[int]]) -> tuple[int, ...] | No
         new = sum(b not in near[a] for a, b in itertools.combinations(others, 2))
         return new, _entries(sizes, near, number), number
 
-    order: dict[int, None] = {}
-    while len(order) < len(sizes):
-        left = (number for number in range(len(sizes)) if number not in order)
-        _, entries, number = min(map(brought_together, left))
+    order: list[int] = []
+    waiting = {number: brought_together(number) for number in range(len(sizes))}
+    while waiting:
+        _, entries, number = min(waiting.values())
         if entries > LARGEST_TABLE:
             return None
-        order[number] = None
+        order.append(number)
+        del waiting[number]
         _eliminate(near, number)
+        changed = near[number].union(*(near[other] for other in near[number]))
+        waiting.update((other, brought_together(other)) for other in changed if other in waiting)
     return tuple(order)

@@ -25,6 +25,9 @@ from autoplan.trace.stack import Stack
 Boundary = Mapping[str, Placement]
 """Placements of what crosses between items and of parameters that several read, by name."""
 
+_ROUNDING = 1e-9
+"""Of values: what is better by less is as good."""
+
 ALL_SECONDS = Prices(forward_s=1.0, backward_input_s=1.0, backward_weight_s=1.0)
 
 
@@ -177,13 +180,13 @@ class Family:
                 for placement in one.placements:
                     tried = {**chosen, one.name: placement}
                     value = self._value(tried, prices)
-                    if value < least:
+                    if value < least * (1 - _ROUNDING):
                         chosen, least, improves = tried, value, True
         return chosen
 
     def _value(self, boundary: Boundary, prices: Prices) -> float:
         return sum(
-            self.counts[key] * menu.least(prices).value
+            self.counts[key] * float(menu.least_values([prices])[0])
             for key, menu in self.fixed(boundary).items()
         )
 
