@@ -17,7 +17,7 @@ from autoplan.search.regions.column import Column, Least, Prices, value_of
 from autoplan.search.regions.conversion_terms import add_conversions, add_weight_conversions
 from autoplan.search.regions.figures import ONE
 from autoplan.search.regions.pattern import Pattern
-from autoplan.search.regions.program import Program
+from autoplan.search.regions.program import Program, Structures
 from autoplan.search.regions.reduction import Reduction, reduced
 from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
@@ -48,6 +48,9 @@ class Table:
 class ModeTables:
     """The tables of a region in several modes, each made when it is first asked for.
 
+    Attributes:
+        structures: of programs made of them; those that differ in what is taken are alike.
+
     Args:
         ways: of each mode.
         given: decisions that may be taken from outside.
@@ -59,6 +62,7 @@ class ModeTables:
         self.ways = tuple(ways)
         self._costs = costs
         self._given = given
+        self.structures: Structures = {}
         self._made: dict[int, Table] = {}
         self._small: dict[int, Terms] = {}
         self._worked: Counter[int] = Counter()
@@ -69,6 +73,7 @@ class ModeTables:
         ways = [each for each in self.ways if each.mode in modes]
         found = ModeTables(ways, self._costs, self._given)
         found._all = self
+        found.structures = self.structures
         return found
 
     @cached_property
@@ -197,7 +202,7 @@ class RegionMenu:
         if mode not in self._programs:
             table = self.tables.table(mode)
             terms = table.reduction.terms.restricted(self._taken[mode])
-            self._programs[mode] = Program(terms, table.ways.region.key)
+            self._programs[mode] = Program(terms, table.ways.region.key, self.tables.structures)
         return self._programs[mode]
 
     def least_operator_bytes(self) -> float:
@@ -238,7 +243,8 @@ class RegionMenu:
         if not self.tables.is_worked_hard(mode, prices * program.entries):
             return program
         terms = self.tables.small(mode).restricted(self._taken[mode])
-        self._small[mode] = Program(terms, self.tables.ways[mode].region.key)
+        name = self.tables.ways[mode].region.key
+        self._small[mode] = Program(terms, name, self.tables.structures)
         del self._programs[mode]
         return self._small[mode]
 

@@ -8,7 +8,8 @@ settled once (``steps``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from autoplan.errors import PlanError
 from autoplan.search.elimination import LARGEST_TABLE, Scope, elimination_order
-from autoplan.search.regions.steps import Workspace, steps_of
+from autoplan.search.regions.steps import Steps, Workspace, steps_of
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 
 _Axes = tuple[int, ...]
@@ -27,39 +28,51 @@ _PRODUCTS_AT_ONCE = 1 << 17
 """Half of what OpenBLAS shares out among threads."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    """What does not depend on amounts.
+
+    Attributes:
+        axes: of each table, in the order of elimination.
+        offsets: where each table begins among the flat costs.
+        strides: by table and decision, how far one choice lies from the next.
+    """
+
+    axes: tuple[_Axes, ...]
+    offsets: npt.NDArray[np.intp]
+    strides: npt.NDArray[np.intp]
+    steps: Steps
+
+
+Structures = dict[tuple[tuple[int, ...], tuple[Scope, ...]], Structure]
+"""By numbers of choices and scopes of tables."""
+
+
 class Program:
     """All tables of a region, ready to be priced.
 
     Args:
         terms: decisions of which some may have one choice.
+        known: structures of other programs; that of this one is added.
 
     Raises:
         PlanError: the decisions hang together too closely.
     """
 
-    def __init__(self, terms: Terms, name: str) -> None:
-        self._sizes = terms.sizes
+    def __init__(self, terms: Terms, name: str, known: Structures | None = None) -> None:
         one = {number: 0 for scope in terms.tables for number in scope if terms.sizes[number] == 1}
         tables = _merged(terms.restricted(one) if one else terms)
         self._fixed, self._barred = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
-        order = elimination_order(terms.sizes, tables)
-        if order is None:
-            raise PlanError(
-                f"the operators of {name} depend on each other in too many ways to be planned one "
-                f"by one (more than {LARGEST_TABLE} combinations at once); mark smaller blocks"
-            )
-        self._place = [0] * len(terms.sizes)
-        for turn, number in enumerate(order):
-            self._place[number] = turn
-        axes = [self._axes(scope) for scope in tables]
-        matrix, blocked = self._flattened(tables, axes)
+        known, key = {} if known is None else known, (terms.sizes, tuple(tables))
+        if key not in known:
+            known[key] = _structure(*key, name)
+        self._offsets, self._strides = known[key].offsets, known[key].strides
+        self._steps = known[key].steps
+        matrix, blocked = _flattened(tables, known[key].axes)
         self._layers = np.flatnonzero(matrix.any(axis=1))
         self._matrix = matrix[self._layers]
         self._priced = self._layers[self._layers < PRICED]
         self._impossible = np.flatnonzero(np.isinf(blocked))
-        self._offsets = self._starts(axes)
-        self._strides = self._index_strides(axes)
-        self._steps = steps_of(self._sizes, axes, self._place)
 
     @cached_property
     def _single(self) -> Workspace:
@@ -113,36 +126,47 @@ class Program:
         total[self._layers] += self._matrix[:, at].sum(1)
         return total + math.inf if np.isin(at, self._impossible).any() else total
 
-    def _axes(self, scope: Iterable[int]) -> _Axes:
-        return tuple(sorted(scope, key=self._place.__getitem__))
 
-    def _flattened(
-        self, tables: Mapping[Scope, tuple[Amounts, Amounts]], axes: list[_Axes]
-    ) -> tuple[Amounts, Amounts]:
-        layers, blocked = [np.zeros((len(AMOUNTS), 0))], [np.zeros(0)]
-        for order, (scope, (table, barred)) in zip(axes, tables.items(), strict=True):
-            turned = [scope.index(number) for number in order]
-            turned_table = table.transpose(0, *(axis + 1 for axis in turned))
-            layers.append(turned_table.reshape(len(AMOUNTS), -1))
-            blocked.append(barred.transpose(turned).reshape(-1))
-        return np.concatenate(layers, 1), np.concatenate(blocked)
+def _structure(sizes: tuple[int, ...], scopes: tuple[Scope, ...], name: str) -> Structure:
+    order = elimination_order(sizes, scopes)
+    if order is None:
+        raise PlanError(
+            f"the operators of {name} depend on each other in too many ways to be planned one "
+            f"by one (more than {LARGEST_TABLE} combinations at once); mark smaller blocks"
+        )
+    place = [0] * len(sizes)
+    for turn, number in enumerate(order):
+        place[number] = turn
+    axes = tuple(tuple(sorted(scope, key=place.__getitem__)) for scope in scopes)
+    entries = [math.prod(sizes[number] for number in scope) for scope in scopes]
+    return Structure(
+        axes=axes,
+        offsets=np.cumsum([0, *entries], dtype=np.intp)[:-1],
+        strides=_index_strides(sizes, axes),
+        steps=steps_of(sizes, axes, place),
+    )
 
-    def _entries(self, axes: _Axes) -> int:
-        return math.prod(self._sizes[number] for number in axes)
 
-    def _starts(self, axes: list[_Axes]) -> npt.NDArray[np.intp]:
-        """Where each table begins among the flat costs."""
-        return np.cumsum([0, *map(self._entries, axes)], dtype=np.intp)[:-1]
+def _index_strides(sizes: tuple[int, ...], axes: tuple[_Axes, ...]) -> npt.NDArray[np.intp]:
+    strides = np.zeros((len(axes), len(sizes)), dtype=np.intp)
+    for row, order in enumerate(axes):
+        stride = 1
+        for number in reversed(order):
+            strides[row, number] = stride
+            stride *= sizes[number]
+    return strides
 
-    def _index_strides(self, axes: list[_Axes]) -> npt.NDArray[np.intp]:
-        """By table and decision, how far one choice lies from the next."""
-        strides = np.zeros((len(axes), len(self._sizes)), dtype=np.intp)
-        for row, order in enumerate(axes):
-            stride = 1
-            for number in reversed(order):
-                strides[row, number] = stride
-                stride *= self._sizes[number]
-        return strides
+
+def _flattened(
+    tables: Mapping[Scope, tuple[Amounts, Amounts]], axes: Sequence[_Axes]
+) -> tuple[Amounts, Amounts]:
+    layers, blocked = [np.zeros((len(AMOUNTS), 0))], [np.zeros(0)]
+    for order, (scope, (table, barred)) in zip(axes, tables.items(), strict=True):
+        turned = [scope.index(number) for number in order]
+        turned_table = table.transpose(0, *(axis + 1 for axis in turned))
+        layers.append(turned_table.reshape(len(AMOUNTS), -1))
+        blocked.append(barred.transpose(turned).reshape(-1))
+    return np.concatenate(layers, 1), np.concatenate(blocked)
 
 
 def _multiply(layers: Amounts, prices: Amounts, costs: Amounts) -> None:
