@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,12 +49,15 @@ def check(cells: Sequence[Cell]) -> None:
 def inputs_of(family: str, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Without labels; what they are to a decoder is given instead."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
-    if "decoder_input_ids" not in inputs and real(family).config.is_encoder_decoder:
+    model: Any = real(family)
+    if "decoder_input_ids" not in inputs and model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = batch["labels"].clamp(min=0)
     return inputs
 
 
-def assert_same_outputs(got: Mapping[str, Tensor], expected: Mapping[str, Tensor], lowest) -> None:
+def assert_same_outputs(
+    got: Mapping[str, Tensor], expected: Mapping[str, Tensor], lowest: torch.dtype
+) -> None:
     """Within the tolerances of the lowest dtype that computes."""
     assert type(got) is type(expected)
     assert list(got) == list(expected)
