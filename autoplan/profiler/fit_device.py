@@ -42,6 +42,7 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
         [row for row in rows if _of(row).operator == name] for name in ("attention", "adamw")
     )
     small = [row for row in rows if not _of(row).works]
+    stated = joined(_stated(found), _of_tensors(small))
     others = [row for row in rows if row not in (*attention, *steps, *small)]
     main = _MAIN[is_gpu]
     products = [row for row in others if _is_product(row) and _of(row).dtype == main]
@@ -51,20 +52,19 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
         missing("operators bound by memory", streaming, FEWEST_STREAMING),
     )
     if refused := tuple(reason for reason in lacking if reason):
-        return joined(replace(NOTHING, refused=refused), _stated(found))
+        return joined(replace(NOTHING, refused=refused), stated)
     if is_gpu:
         rates = _with_data_sheet(products + streaming, base)
     else:
         rates = _without(products, streaming, steps, base)
     if rates.refused:
-        return joined(rates, _stated(found))
+        return joined(rates, stated)
     device = with_device_values(base, _of_device(rates.values))
     dtypes = dict.fromkeys(_of(row).dtype for row in others if _is_product(row))
     peaks = [] if is_gpu else [_peak(others, d, device) for d in dtypes if d != main]
-    each = _of_tensors(small)
-    tensor_s = each.values.get("device.optimizer_tensor_s", 0.0)
+    tensor_s = stated.values.get("device.optimizer_tensor_s", 0.0)
     step = _step(steps, device, tensor_s)
-    return joined(rates, *peaks, _attention(attention, device), step, each, _stated(found))
+    return joined(rates, *peaks, _attention(attention, device), step, stated)
 
 
 def _with_data_sheet(rows: Sequence[Measured], base: DeviceSpec) -> Fit:
