@@ -26,6 +26,7 @@ from autoplan.sharding.rules import is_attention, recurrent
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
+from cost_models.attention import TILE
 from cost_models.recurrent import Recurrence
 from cost_models.work import Contraction, FlashAttention, Gemm, Streaming, Work
 
@@ -126,6 +127,17 @@ def kernels_of(
     if node.target == _EXPERTS:
         return _experts(call, ranks if strategy.splits_work else 1)
     return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
+
+
+def fills_tiles(node: OpNode, strategy: Strategy, ranks: int) -> bool:
+    """Whether a rank's share of a call is enough for splitting it so to save time.
+
+    Attention takes its queries a tile at a time; less than one takes as long as one.
+    """
+    if not is_attention(node.target):
+        return True
+    shape = node.outputs[0].shape
+    return local_shape(shape, strategy.outputs[0], ranks)[-2] >= min(TILE, shape[-2])
 
 
 def _dropout(elements: int, moved: float, share: float) -> Kernels:

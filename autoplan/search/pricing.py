@@ -7,6 +7,7 @@ from functools import cached_property
 
 from autoplan.job import Job
 from autoplan.search.folded_graph import fold
+from autoplan.search.kernels import fills_tiles
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
 from autoplan.search.space import Space, build_space
@@ -52,7 +53,11 @@ class Pricing:
     def _on(self, node: OpNode, axis: MeshAxis) -> tuple[Strategy, ...]:
         key = node.name, axis
         if key not in self._strategies:
-            self._strategies[key] = self._rules.strategies(node, axis)
+            self._strategies[key] = tuple(
+                strategy
+                for strategy in self._rules.strategies(node, axis)
+                if fills_tiles(node, strategy, axis.size)
+            )
         return self._strategies[key]
 
     @cached_property

@@ -11,7 +11,7 @@ from autoplan.runtime.batch_norm import synced_batch_norm
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.dropout import invariant_dropout
 from autoplan.runtime.random import Draws
-from autoplan.search.kernels import kernels_of
+from autoplan.search.kernels import fills_tiles, kernels_of
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Shard
 from autoplan.sharding.rules import GraphRules
@@ -198,6 +198,16 @@ def test_the_last_rank_of_split_queries_sees_the_most_keys():
     seen = [place + 1 for place in range(positions)][-work.queries :]
     assert not work.causal
     assert work.queries * work.keys == sum(seen) - work.queries / 2  # the diagonal counts half
+
+
+def test_queries_are_split_into_tiles_at_most():
+    """Heads split as before; 16 queries are less than a tile of 128 already."""
+    offered = {
+        (strategy.label, fills_tiles(node, strategy, RANKS))
+        for node, _, strategy, _ in cases(OF_GPT)
+        if node.target == "aten.scaled_dot_product_attention.default"
+    }
+    assert offered == {("replicate", True), ("h", True), ("s", False)}
 
 
 def test_everything_else_streams():
