@@ -16,13 +16,14 @@ from autoplan.captured import captured, forward_of
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, Pins
 from autoplan.plan import Plan
+from autoplan.progress import Progress, rest_of, silent
 from autoplan.report import show
 from autoplan.searched import local_job, searched, searched_here
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from autoplan.calibration.calibrate import Calibrated
+    from autoplan.calibration.calibrated import Calibrated
     from autoplan.explanation import Explanation
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from autoplan.verdict import Verification
     from autoplan.zoo import ModelUnderPlan
 
-Progress = Callable[[float, str], None]
 ExampleInputs = tuple[Any, ...] | Mapping[str, Any]
 GivenPins = Mapping[str, int | str] | Pins | None
 
@@ -122,14 +122,14 @@ def plan(
         memory_margin=memory_margin,
         planned_only=planned_only,
     )
-    tell = progress or _tell_nobody
+    tell = progress or silent
     tell(0.0, f"loading {job.model.name}")
     case = subject.given(model, job.model, example_inputs, loss_fn)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
     tell(_TRACING, f"tracing {job.model.name}")
     graph = captured(case, job, batch_dims)
     tell(_SEARCHING, "searching")
-    return searched(graph, job, _second_half(tell), deadline)
+    return searched(graph, job, rest_of(tell, _SEARCHING), deadline)
 
 
 def compile(
@@ -241,12 +241,12 @@ def explain(
 
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
     question = request.make_question(why_not)
-    job, tell = decided.job, progress or _tell_nobody
+    job, tell = decided.job, progress or silent
     cluster = request.cluster_of(job)
     if cluster.digest != decided.profile_digest:
         raise PlanError(f"the profile {job.cluster} changed since the plan was made; plan again")
     _, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
-    return explain_plan(graph, decided, cluster, question, _second_half(tell))
+    return explain_plan(graph, decided, cluster, question, rest_of(tell, _SEARCHING))
 
 
 def verify(
@@ -280,10 +280,10 @@ def verify(
     from autoplan.verification.run import verify_plan
 
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
-    tell = progress or _tell_nobody
+    tell = progress or silent
     case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
     return verify_plan(
-        decided, case, graph, ranks=ranks, batch_dims=batch_dims, tell=_second_half(tell)
+        decided, case, graph, ranks=ranks, batch_dims=batch_dims, tell=rest_of(tell, _SEARCHING)
     )
 
 
@@ -321,7 +321,7 @@ def calibrate(
     from autoplan.calibration.calibrate import calibrate_plan
 
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
-    tell = progress or _tell_nobody
+    tell = progress or silent
     case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, tell)
     tell(_SEARCHING, f"measuring {decided.mesh.world_size} ranks")
     return calibrate_plan(decided, case, graph, steps=steps, today=datetime.now(UTC).date())
@@ -346,7 +346,7 @@ def dry_run(
     from autoplan.verification.rehearse import rehearse
 
     decided = plan if isinstance(plan, Plan) else load_plan(plan)
-    case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, _tell_nobody)
+    case, graph = _planned(decided, model, example_inputs, loss_fn, batch_dims, silent)
     return rehearse(decided, case.model, graph)
 
 
@@ -382,15 +382,6 @@ def _capture_evaluation(
     with in_evaluation(case.model), suppress(UnsupportedModelError):
         return captured(case, job, batch_dims, unfuses_attention=not has_fused_attention(graph))
     return None
-
-
-def _second_half(tell: Progress) -> Progress:
-    """Progress of what follows tracing."""
-    return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
-
-
-def _tell_nobody(fraction: float, what: str) -> None:
-    pass
 
 
 def _read(plan: Plan | str | Path, given: Mapping[str, Any]) -> Plan:

@@ -5,7 +5,7 @@ A model is loaded and traced once (once for each sequence length), then planned 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from autoplan import amounts, request, subject
 from autoplan.captured import captured
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
+from autoplan.progress import Progress, rest_of, silent
 
 if TYPE_CHECKING:
     from autoplan.plan import Plan
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from autoplan.sizing.sizes import Sizing
     from autoplan.sizing.sweeps import Limit, Sweep
 
-Progress = Callable[[float, str], None]
 
 DEFAULT_BATCH_TOKENS = 2**22
 """Tokens of a step where no batch is given."""
@@ -72,7 +72,7 @@ def size(
     if max_nodes is not None and max_nodes < 1:
         raise PlanError(f"max nodes {max_nodes}: give at least one")
     profiles = {name: request.load_cluster(name) for name in clusters or _shipped()}
-    tell = progress or _tell_nobody
+    tell = progress or silent
     source = subject.describe(model, seq_len, None)
     tell(0.0, f"loading {model}")
     case = subject.load(source)
@@ -92,7 +92,9 @@ def size(
     ]
     tell(_TRACING, f"tracing {model}")
     graph = captured(case, sites[0].job)
-    return size_all(graph, sites, goal, progress=_rest(tell), time_limit_s=time_limit_s)
+    return size_all(
+        graph, sites, goal, progress=rest_of(tell, _SEARCHING), time_limit_s=time_limit_s
+    )
 
 
 def sweep(
@@ -128,7 +130,7 @@ def sweep(
     """
     from autoplan.sizing.sweeps import Sweep, largest_microbatch, point_of
 
-    tell = progress or _tell_nobody
+    tell = progress or silent
     lengths: Sequence[int | None] = seq_len or (None,)
     over = _swept({"nodes": nodes, "global_batch": global_batch, "seq_len": lengths})
     source = subject.describe(model, None, None)
@@ -183,7 +185,7 @@ def outlook(
     from autoplan.plan_details import Outlook
     from autoplan.sizing.sweeps import largest_microbatch
 
-    job, tell = plan.job, progress or _tell_nobody
+    job, tell = plan.job, progress or silent
     if job.model.kind == "object":
         raise PlanError(
             f"{job.model.name} was made in Python: other sizes are for models that have a name"
@@ -251,7 +253,7 @@ class _Made:
     def of_length(self, seq_len: int) -> _Made:
         """The same model with samples of another length."""
         model = replace(self.job.model, seq_len=seq_len)
-        return _Made(replace(self.job, model=model), _tell_nobody)
+        return _Made(replace(self.job, model=model), silent)
 
 
 def _swept(values: dict[str, Sequence[int | None]]) -> str:
@@ -323,12 +325,3 @@ def _job(
         optimizer=optimizer,
         pins=Pins(),
     )
-
-
-def _rest(tell: Progress) -> Progress:
-    """Progress of what follows tracing."""
-    return lambda fraction, what: tell(_SEARCHING + (1 - _SEARCHING) * fraction, what)
-
-
-def _tell_nobody(fraction: float, what: str) -> None:
-    pass

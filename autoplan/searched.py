@@ -4,7 +4,7 @@ run now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,11 @@ from autoplan.capabilities import RUNNABLE_PRECISIONS
 from autoplan.errors import PlanError
 from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, ModelSource
 from autoplan.plan import Plan
+from autoplan.progress import Progress, silent
 
 if TYPE_CHECKING:
     from autoplan.search.deadline import Deadline
     from autoplan.trace.graph import OpGraph
-
-Progress = Callable[[float, str], None]
 
 
 def searched(graph: OpGraph, job: Job, tell: Progress, deadline: Deadline | None = None) -> Plan:
@@ -34,7 +33,7 @@ def searched_here(graph: OpGraph, job: Job) -> Plan:
     """The plan for the devices that run it; says where their profile is another machine's."""
     from autoplan import launch
 
-    found = searched(graph, job, lambda fraction, what: None)
+    found = searched(graph, job, silent)
     if not (foreign := launch.foreign(request.load_cluster(job.cluster))):
         return found
     warning = f"{job.cluster} was measured on another machine ({foreign}): run `autoplan profile`"

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
+from autoplan.calibration.calibrated import Calibrated
 from autoplan.calibration.corrected import corrected
-from autoplan.calibration.factors import Factors, factors_of
+from autoplan.calibration.factors import factors_of
 from autoplan.calibration.run import measure_plan
 from autoplan.errors import PlanError, ProfileError
-from autoplan.measurement import StepMeasurement
 from autoplan.plan import Plan
 from autoplan.profiler.machine import differences, this_machine
 from autoplan.trace.graph import OpGraph
 from autoplan.zoo import ModelUnderPlan
 from hardware_profiles.load import ProfileFault, digest, load, load_facts
 from hardware_profiles.schema import ProfileFacts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Calibrated:
-    """A measured plan, how far off its prediction was, and the corrected profile."""
-
-    measured: StepMeasurement
-    factors: Factors
-    profile: ProfileFacts
 
 
 def profile_of(plan: Plan) -> ProfileFacts:
@@ -68,4 +59,5 @@ def calibrate_plan(
         f"calibrated {today.isoformat()} on {plan.job.model.name}, "
         f"pp {mesh.pp} x dp {mesh.dp} x tp {mesh.tp}, ZeRO {plan.zero}"
     )
-    return Calibrated(measured=found, factors=factors, profile=corrected(facts, factors, words))
+    made = corrected(facts, factors, words)
+    return Calibrated(plan=plan, measured=found, factors=factors, profile=made)

@@ -53,7 +53,7 @@ def calibrate(
     else:
         from autoplan.report.calibration import print_calibration
 
-        print_calibration(plan, found.measured, found.factors)
+        print_calibration(found)
     if output is not None:
         from hardware_profiles.write import save
 

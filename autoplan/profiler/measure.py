@@ -34,6 +34,7 @@ from autoplan.profiler.timing import (
     samples_together,
     undisturbed,
 )
+from autoplan.progress import Progress
 
 LONG_S = 0.03
 """Of compute in a sample that compares processes: many of the slices in which a core runs them."""
@@ -43,8 +44,6 @@ LEAST_IDLE = 0.3
 """Of the time, that all ranks run together: overlap, a difference of times, is not told below."""
 _MESSAGES_SLICES = 3  # as they scatter more than compute
 _SHARED = (256, 256, 256)
-
-Progress = Callable[[float, str], None]
 
 
 def measure(

@@ -21,11 +21,12 @@ from pydantic import TypeAdapter
 
 from autoplan.errors import ProfileError
 from autoplan.profiler.machine import adapters, link_between_gpus, this_machine
-from autoplan.profiler.measure import Progress, measure
+from autoplan.profiler.measure import measure
 from autoplan.profiler.probes import Measured, Measurements, Refused
 from autoplan.profiler.profile import Profiled, profiled
 from autoplan.profiler.schedule import Setting, probes_for
 from autoplan.profiler.torch_bench import TorchBench
+from autoplan.progress import Progress, silent
 from autoplan.verification.processes import run_ranks
 from hardware_profiles.load import ProfileFault, load, load_facts
 from hardware_profiles.schema import ProfileFacts
@@ -124,7 +125,7 @@ def _on_own_ranks(setting: Setting, show: Show) -> Measurements:
 
 def _measured_here(setting: Setting, show: Show) -> Measurements:
     bench = TorchBench()
-    shown = show() if bench.rank == 0 else nullcontext(_tell_nobody)
+    shown = show() if bench.rank == 0 else nullcontext(silent)
     with _wishes_to_stop() as wants_to_stop, shown as progress:
         return measure(
             probes_for(setting),
@@ -135,10 +136,6 @@ def _measured_here(setting: Setting, show: Show) -> Measurements:
             progress=progress,
             wants_to_stop=wants_to_stop,
         )
-
-
-def _tell_nobody(fraction: float, what: str) -> None:
-    pass
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.calibration.calibrated import Calibrated
 from autoplan.calibration.factors import Factors, predicted_optimizer_s
 from autoplan.measurement import RankMeasurement, StepMeasurement
 from autoplan.plan import Plan
@@ -20,13 +21,11 @@ BUSY = 0.05
 _UNKNOWN = "-"
 
 
-def print_calibration(
-    plan: Plan, found: StepMeasurement, factors: Factors, console: Console | None = None
-) -> None:
+def print_calibration(found: Calibrated, console: Console | None = None) -> None:
     """Prints predicted against measured, and the corrections; what was not measured has a dash."""
     if console is None:
         console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
-    for part in _parts(plan, found, factors):
+    for part in _parts(found.plan, found.measured, found.factors):
         console.print(part)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from autoplan.plan import Plan
 
 if TYPE_CHECKING:
+    from autoplan.calibration.calibrated import Calibrated
     from autoplan.explanation import Explanation
     from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def print_report(
-    found: Plan | Explanation | Verification | Rehearsal | Findings | Sizing | Sweep,
+    found: Plan | Explanation | Verification | Rehearsal | Findings | Sizing | Sweep | Calibrated,
 ) -> None:
-    """Prints what any function of autoplan has found, on stdout, as its command does."""
+    """Prints what any function of autoplan has found, on stdout, as its command does.
+
+    Raises:
+        TypeError: it is something else.
+    """
     from autoplan.explanation import Explanation
     from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
@@ -36,15 +41,22 @@ def print_report(
     elif isinstance(found, Explanation):
         explanation.print_explanation(found)
     else:
-        _print_sizes(found)
+        _print_figures(found)
 
 
-def _print_sizes(found: Sizing | Sweep) -> None:
+def _print_figures(found: Sizing | Sweep | Calibrated) -> None:
+    from autoplan.calibration.calibrated import Calibrated
+    from autoplan.report.calibration import print_calibration
     from autoplan.report.sizing import print_sizing
     from autoplan.report.sweep import print_sweep
     from autoplan.sizing.sizes import Sizing
+    from autoplan.sizing.sweeps import Sweep
 
     if isinstance(found, Sizing):
         print_sizing(found)
-    else:
+    elif isinstance(found, Sweep):
         print_sweep(found)
+    elif isinstance(found, Calibrated):
+        print_calibration(found)
+    else:
+        raise TypeError(f"print_report prints no {type(found).__name__}")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autoplan.job import Job
 from autoplan.plan import Plan
+from autoplan.progress import Progress
 from autoplan.search.deadline import Deadline
 from autoplan.search.degrees import admissible_tp
 from autoplan.search.pins import check_pins
@@ -17,7 +18,7 @@ from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
-from autoplan.search.proof import Progress, counted, record_of, tell_comparing
+from autoplan.search.proof import counted, record_of, tell_comparing
 from autoplan.trace.graph import OpGraph
 from autoplan.trace.stack import Stack, stack_of
 from hardware_profiles.spec import ClusterSpec

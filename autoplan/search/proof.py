@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from autoplan.job import Job, Pins
 from autoplan.plan import SearchRecord
+from autoplan.progress import Progress
 from autoplan.search.deadline import Deadline
 
-Progress = Callable[[float, str], None]
 Counted = Callable[[int, int, float | None], None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from autoplan.errors import InfeasibleError, PlanError
@@ -23,6 +22,7 @@ from autoplan.explanation import (
 )
 from autoplan.job import Job
 from autoplan.plan import Plan
+from autoplan.progress import Progress
 from autoplan.search.pipeline.estimates import estimate_of
 from autoplan.search.pipeline.solve import TOLERANCE
 from autoplan.search.pipeline.stored import found_of
@@ -30,8 +30,6 @@ from autoplan.search.planner import plan_priced
 from autoplan.search.pricing import Pricing
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
-
-Tell = Callable[[float, str], None]
 
 _UNLIMITED_BYTES = 2**50
 # The first addition of memory is this fraction of the limit, rounded down to a power of two; each
@@ -41,7 +39,7 @@ _ADDITIONS = 3
 
 
 def explain_plan(
-    graph: OpGraph, plan: Plan, cluster: ClusterSpec, why_not: Question | None, tell: Tell
+    graph: OpGraph, plan: Plan, cluster: ClusterSpec, why_not: Question | None, tell: Progress
 ) -> Explanation:
     """Explains a plan of a graph; with a question, beside the best plan that it asks for.
 
@@ -77,7 +75,7 @@ def explain_plan(
     )
 
 
-def _memory(pricing: Pricing, best: Plan, tell: Tell) -> Memory:
+def _memory(pricing: Pricing, best: Plan, tell: Progress) -> Memory:
     """What memory is worth: solves with more of it, until it is worth nothing."""
     tell(0.5, "planning with unlimited memory")
     unlimited = _unlimited(pricing, pricing.job)

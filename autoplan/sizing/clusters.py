@@ -7,10 +7,11 @@ how much another plan on its nodes could be faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoplan.job import Job
+from autoplan.progress import Progress
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.goal import Goal
 from autoplan.sizing.nodes import NodeSearch
@@ -19,8 +20,6 @@ from autoplan.sizing.series import Series
 from autoplan.sizing.sizes import ClusterSizes, SizedPlan, Sizing, sizes_of
 from autoplan.trace.graph import OpGraph
 from hardware_profiles.spec import ClusterSpec
-
-Progress = Callable[[float, str], None]
 
 _ANSWERS = 0.85
 """Where searching all for the answers starts on the scale of progress."""

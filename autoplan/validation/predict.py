@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from autoplan.progress import Progress, silent
 from autoplan.validation.memory.fullest_rank import memory_of
 from autoplan.validation.published.reported import (
     compared_bytes,
@@ -83,7 +84,7 @@ def predictions_of(
     rows: Sequence[MeasuredRow],
     *,
     models: Models = MODELS,
-    progress: Callable[[float, str], None] = lambda fraction, what: None,
+    progress: Progress = silent,
 ) -> tuple[Prediction, ...]:
     """Predicts every row.
 

@@ -21,6 +21,7 @@ from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import AutoplanError, PlanError, first_line
 from autoplan.plan import Plan
+from autoplan.progress import Progress
 from autoplan.runtime.comparison import loss_on
 from autoplan.runtime.modes import lowest_dtype
 from autoplan.runtime.parallelize import parallelize
@@ -40,8 +41,6 @@ from autoplan.zoo import ModelUnderPlan
 
 DEADLINE_S, TIMEOUT_S = 600.0, COLLECTIVE_TIMEOUT_S
 """Of all ranks together, and of one that waits for another."""
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 import autoplan
+from autoplan.calibration.calibrated import Calibrated
+from autoplan.calibration.factors import Factors
 from autoplan.findings import Findings
+from autoplan.measurement import Spread, StepMeasurement
 from autoplan.rehearsal import Rehearsal
+from autoplan.report.calibration import print_calibration
 from autoplan.report.doctor import print_findings
 from autoplan.report.rehearsal import print_rehearsal
 from autoplan.report.sizing import print_sizing
@@ -20,7 +24,15 @@ from autoplan.sizing.goal import Goal
 from autoplan.sizing.sizes import Sizing
 from autoplan.sizing.sweeps import Point, Sweep
 from autoplan.verdict import Verification
+from hardware_profiles.load import load_facts
 from tests.unit.sample_timed import TIMED
+
+CALIBRATED = Calibrated(
+    plan=TIMED,
+    measured=StepMeasurement(steps=3, step_s=Spread(median_s=2.0, low_s=1.5, high_s=2.5), ranks=()),
+    factors=Factors(factors={"compute": 1.5}, refused={}),
+    profile=load_facts("cpu-gloo"),
+)
 
 FOUND: list[tuple[Any, Callable[[Any], None]]] = [
     (TIMED, print_report),
@@ -29,6 +41,7 @@ FOUND: list[tuple[Any, Callable[[Any], None]]] = [
     (Verification(ranks=2, precision="float64", differences=()), print_verification),
     (Sweep(over="nodes", points=(Point(job=TIMED.job, plan=TIMED),)), print_sweep),
     (Sizing(goal=Goal(tokens=1e9, days=1), job=TIMED.job, clusters=()), print_sizing),
+    (CALIBRATED, print_calibration),
 ]
 
 
@@ -41,3 +54,8 @@ def test_each_kind_prints_as_its_own(
     assert expected.strip()
     autoplan.print_report(found)
     assert capsys.readouterr().out == expected
+
+
+def test_what_no_function_found_is_refused() -> None:
+    with pytest.raises(TypeError, match="print_report prints no str"):
+        autoplan.print_report("a plan")  # pyright: ignore[reportArgumentType]
