@@ -83,8 +83,3 @@ class StepMeasurement:
     def peak_bytes(self) -> int:
         """Of the fullest rank."""
         return max(rank.peak_bytes for rank in self.ranks)
-
-    @property
-    def busiest(self) -> RankMeasurement:
-        """The rank that waits least."""
-        return max(self.ranks, key=lambda rank: rank.busy_s - (rank.waiting_s or 0.0))

@@ -6,19 +6,17 @@ that splits this work: otherwise each rank would repeat it. Nothing here knows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.search.overrides import NONE_GIVEN, Overrides, splitting_all
 from autoplan.search.pins import divisors, listed
-from autoplan.sharding.strategies import Strategy
+from autoplan.search.space import StrategiesOf
+from autoplan.sharding.mesh import MeshAxis
 from autoplan.trace.graph import OpGraph, OpNode
 
 HEAVY_SHARE = 0.001
-
-StrategiesOf = Callable[[OpNode, int], tuple[Strategy, ...]]
-"""Of a call over so many ranks of tp, whatever the microbatch."""
 
 
 def admissible_tp(
@@ -75,7 +73,8 @@ def _obstacle(heavy: Iterable[OpNode], tp: int, strategies_of: StrategiesOf) -> 
     """The first heavy node that no strategy splits over ``tp`` ranks."""
     if tp == 1:
         return None
+    axis = MeshAxis("tp", tp)
     for node in heavy:
-        if not any(strategy.splits_work for strategy in strategies_of(node, tp)):
+        if not any(strategy.splits_work for strategy in strategies_of(node, axis)):
             return node
     return None

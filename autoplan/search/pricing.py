@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 
 from autoplan.job import Job
@@ -10,8 +9,8 @@ from autoplan.search.folded_graph import fold
 from autoplan.search.kernels import fills_tiles
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
+from autoplan.search.shared_samples import is_mostly_tables
 from autoplan.search.space import Space, build_space
-from autoplan.search.tables import is_mostly_tables
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
@@ -46,11 +45,8 @@ class Pricing:
                 other._microbatches = self._microbatches
         return other
 
-    def strategies_of(self, node: OpNode, tp: int) -> tuple[Strategy, ...]:
-        """Strategies of a call over ``tp`` ranks, whatever the microbatch."""
-        return self._on(node, MeshAxis("tp", tp))
-
-    def _on(self, node: OpNode, axis: MeshAxis) -> tuple[Strategy, ...]:
+    def strategies_of(self, node: OpNode, axis: MeshAxis) -> tuple[Strategy, ...]:
+        """Strategies of a call on ``tp``, whatever the microbatch."""
         key = node.name, axis
         if key not in self._strategies:
             self._strategies[key] = tuple(
@@ -67,7 +63,7 @@ class Pricing:
 
     def _space(self, axis: MeshAxis) -> Space:
         if axis not in self._spaces:
-            self._spaces[axis] = build_space(self.folded, axis, self._on, self.overrides)
+            self._spaces[axis] = build_space(self.folded, axis, self.strategies_of, self.overrides)
         return self._spaces[axis]
 
     @cached_property
@@ -80,7 +76,7 @@ class Pricing:
     def trained_elements(self) -> tuple[int, ...]:
         """Elements of each parameter that learns, before any split."""
         stored = (meta for node in self.graph.of_kind("parameter") for meta in node.outputs)
-        return tuple(math.prod(meta.shape) for meta in stored if meta.requires_grad)
+        return tuple(meta.numel for meta in stored if meta.requires_grad)
 
     def input_bytes(self, dp: int) -> int:
         """A rank's inputs of one step."""

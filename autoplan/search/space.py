@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from autoplan.search.regions.pattern import Pattern
 
 StrategiesOf = Callable[[OpNode, MeshAxis], tuple[Strategy, ...]]
+"""Of a call on ``tp``, whatever the microbatch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ column (``objectives``).
 from __future__ import annotations
 
 import heapq
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -167,28 +166,32 @@ class Filler:
             ),
             passing_bytes=np.array(
                 [max(0.0, column.passing_bytes + beside[key]) for column in columns]
+                if key in beside
+                else [0.0] * len(columns)
             ),
         )
 
     def _beside_bytes(self, first: int, stop: int) -> Mapping[str, float]:
         """What there is beside what passes in each region, at the moment when it does: in the
-        backward of blocks gradients, and what lies behind them has let go of what it kept."""
+        backward of blocks gradients, and what lies behind them has let go of what it kept.
+
+        Late regions behind all blocks are left out: what passes in them adds to nothing held."""
         keys, blocks = self._model.keys[first:stop], self.costs.is_block[first:stop]
         memory = self.costs.memory
         last = max((number for number, block in enumerate(blocks) if block), default=-1)
+        behind = [key for key in keys[last + 1 :] if key not in self._bounds.late]
         _, sent = self._units(first, stop, memory.gradient_bytes)
         beside = max(sent, default=0.0)
-        for key in keys[last + 1 :]:
-            if key not in self._bounds.late:
-                beside += memory.trained.gradients_made * self._least(key, "trained_elements")
-                beside -= self._least(key, "kept_bytes") * (self._row.shape.stages_per_rank == 1)
+        for key in behind:
+            trained = self._least(key, lambda column: column.trained_elements)
+            beside += memory.trained.gradients_made * trained
+            if self._row.shape.stages_per_rank == 1:
+                beside -= self._least(key, lambda column: column.kept_bytes)
         found = dict.fromkeys(keys[: last + 1], beside)
-        for key in keys[last + 1 :]:
-            found[key] = -math.inf if key in self._bounds.late else 0.0
-        return found
+        return found | dict.fromkeys(behind, 0.0)
 
-    def _least(self, key: str, amount: str) -> float:
-        return min(getattr(column, amount) for column in self._columns[key])
+    def _least(self, key: str, amount: Callable[[Column], float]) -> float:
+        return min(map(amount, self._columns[key]))
 
     def _room(self, rank: int, first: int, stop: int) -> float:
         """Bytes for the items of a rank: less what it holds whatever their columns are.

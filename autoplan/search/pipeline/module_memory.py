@@ -8,7 +8,7 @@ Buffers, inputs, the workspace and what passes belong to no module.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -97,7 +97,7 @@ def _kept(found: Found, key: str, column: Column) -> Mapping[_Module, float]:
     menus = found.family.menus
     region = menus.regions[key]
     kind = key if region.is_block else ""
-    total = Counter[_Module]()
+    total = defaultdict[_Module, float](float)
     for name, nbytes in menus.kept(key, column).items():
         if name in region.by_name:
             module = _of_call(found, kind, name)
@@ -105,7 +105,7 @@ def _kept(found: Found, key: str, column: Column) -> Mapping[_Module, float]:
             module = _module(found, kind, name.rpartition(".")[0])
         else:
             module = kind, ""
-        total[module] += nbytes  # pyright: ignore[reportArgumentType]
+        total[module] += nbytes
     return total
 
 

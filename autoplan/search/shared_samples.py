@@ -5,7 +5,7 @@ and runs on samples of its own. A table that ``tp`` splits by columns, or by who
 rows of all samples in pieces; one all-to-all turns these into whole rows of a rank's own samples,
 and the gradients of the small layers are summed over ``tp``. Where most parameters are weights of
 products, ``dp`` shares samples at the same price, and this would only be twice the choices; so it
-is offered by size: where tables hold nine tenths of all parameters.
+is offered by size: where tables hold ``LEAST_SHARE`` of all parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BY_ROW = LOOKUPS | {"aten.gather.default", "aten.index_select.default", "aten.i
 
 
 def is_mostly_tables(graph: OpGraph) -> bool:
-    """Whether nine tenths of a model's parameters are read by numbers of their rows alone."""
+    """Whether ``LEAST_SHARE`` of all parameters are read by numbers of their rows alone."""
     total = in_tables = 0
     for node in graph.of_kind("parameter"):
         readers = [graph.by_name[name] for name in graph.readers.get(Ref(node.name), ())]

@@ -10,7 +10,7 @@ from torch import nn
 
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
-from autoplan.search.tables import is_mostly_tables
+from autoplan.search.shared_samples import is_mostly_tables
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Shard
 from autoplan.trace.capture import capture
@@ -73,10 +73,13 @@ def test_samples_are_offered_where_the_ranks_divide_them(microbatch: int) -> Non
 def test_a_model_of_products_has_the_choices_it_had() -> None:
     graph = gated_mlp(2)
     pricing = Pricing(graph, job(gpus=4, batch=8), CLUSTER)
-    assert pricing.microbatch(4, 8).space.axis == MeshAxis("tp", 4)
+    axis = MeshAxis("tp", 4)
+    assert pricing.microbatch(4, 8).space.axis == axis
     for node in graph.of_kind("call"):
         if node.name != "/sum":
-            placed = [at for strategy in pricing.strategies_of(node, 4) for at in strategy.outputs]
+            placed = [
+                at for strategy in pricing.strategies_of(node, axis) for at in strategy.outputs
+            ]
             assert Shard(0) not in placed
 
 
