@@ -8,6 +8,7 @@ data-parallel rank, since all of them gather weights together; what is made of p
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -31,9 +32,12 @@ from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.train import Trainer
 from autoplan.trace.evaluation import has_fused_attention
 from autoplan.trace.graph import OpGraph
+from autoplan.trace.inputs import check_constant
 from autoplan.trace.outputs import ModelForward, Structure
 
 Tensors = tuple[Tensor, ...]
+KEPT_PROGRAMS = 8
+"""So many are kept, of those used last: texts of ever other lengths would pile them up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,17 +93,19 @@ class Evaluator:
 
         Raises:
             PlanError: arguments that the model has not, or that do not fit each other.
-            UnsupportedModelError: a model that computes otherwise in training, or whose outputs
-                cannot be traced or computed by parts.
+            UnsupportedModelError: arguments that are neither tensors nor constants, a model that
+                computes otherwise in training, or whose outputs cannot be traced or computed by
+                parts.
         """
         given = {
             name: self._placed(name, value) if isinstance(value, Tensor) else value
             for name, value in self._named(args, kwargs).items()
         }
         tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-        sizes = [size for value in tensors.values() for size in value.shape]
-        told = torch.tensor(sizes, device=self._mesh.device)
-        check_same_batch([told, *tensors.values()], self._mesh)
+        kinds = repr([(name, _kind(value, None)) for name, value in given.items()])
+        told = torch.tensor(zlib.crc32(kinds.encode()), device=self._mesh.device)
+        check_same_batch([told], self._mesh)  # first: ranks must agree how many tensors there are
+        check_same_batch(list(tensors.values()), self._mesh)
         dims = {name: self._batch_dim(name, value) for name, value in tensors.items()}
         rows = rows_of(tensors, dims, self._plan.microbatch, self._mesh)
         program = self._program(given, dims, trains)
@@ -128,7 +134,11 @@ class Evaluator:
             if name not in self._metas and not self._forward.takes(name, value):
                 known = ", ".join(map(repr, self._metas))
                 raise PlanError(f"{name!r} is no argument of the model: it was planned for {known}")
-        return dict(zip(names, args, strict=True)) | dict(kwargs)
+        given = dict(zip(names, args, strict=True)) | dict(kwargs)
+        for name, value in given.items():
+            if not isinstance(value, Tensor):
+                check_constant(name, value)
+        return given
 
     def _placed(self, name: str, value: Tensor) -> Tensor:
         if value.is_floating_point() and name in self._metas:
@@ -145,10 +155,14 @@ class Evaluator:
         self, given: Mapping[str, Any], dims: Mapping[str, int | None], trains: bool
     ) -> _Program:
         key = trains, tuple((name, _kind(value, dims.get(name))) for name, value in given.items())
-        if key not in self._programs:
+        program = self._programs.pop(key, None)
+        if program is None:
             with torch.inference_mode(False), torch.enable_grad():
-                self._programs[key] = self._made(given, dims, trains)
-        return self._programs[key]
+                program = self._made(given, dims, trains)
+        self._programs[key] = program
+        if len(self._programs) > KEPT_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
+        return program
 
     def _made(
         self, given: Mapping[str, Any], dims: Mapping[str, int | None], trains: bool
@@ -206,7 +220,10 @@ class Evaluator:
 
 
 def _kind(value: Any, batch_dim: int | None) -> Any:
-    """What one program serves: tensors of any batch, and one plain value."""
+    """What one program serves: tensors of any batch, and one plain value.
+
+    Values are told by their text: 1, 1.0 and True are equal, and a model does otherwise by each.
+    """
     if not isinstance(value, Tensor):
-        return value
+        return type(value), repr(value)
     return value.dtype, tuple(size for dim, size in enumerate(value.shape) if dim != batch_dim)

@@ -140,13 +140,22 @@ def positional_names(model: nn.Module, count: int) -> Sequence[str]:
     return names[:count]
 
 
+def check_constant(name: str, value: Any) -> None:
+    """Refuses what an input that is no tensor cannot be.
+
+    Raises:
+        UnsupportedModelError: a value that is not one of ``CONSTANTS``.
+    """
+    if not isinstance(value, CONSTANTS):
+        raise UnsupportedModelError(
+            f"input {name!r} is a {type(value).__name__}; "
+            "pass tensors, numbers, strings or None, each as an argument of its own"
+        )
+
+
 def _batch_dim(name: str, value: Any, dims: dict[str, int | None]) -> int | None:
     if not isinstance(value, torch.Tensor):
-        if not isinstance(value, CONSTANTS):
-            raise UnsupportedModelError(
-                f"input {name!r} is a {type(value).__name__}; "
-                "pass tensors, numbers, strings or None, each as an argument of its own"
-            )
+        check_constant(name, value)
         return None
     if name not in dims:
         return 0 if value.dim() else None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import autoplan
 from autoplan.codegen import choices_of, emit_evaluation, emit_program
 from autoplan.errors import PlanError, UnsupportedModelError
+from autoplan.runtime.evaluation import KEPT_PROGRAMS
 from autoplan.runtime.module import ParallelModule
 from autoplan.runtime.parallelize import parallelize
 from autoplan.trace.capture import capture
@@ -109,6 +110,47 @@ def test_programs_take_turns_on_the_same_modules():
             torch.testing.assert_close(pm(x, doubled=doubled), model(x, doubled=doubled))
 
 
+def test_equal_values_of_other_types_are_other_values():
+    model, x = Scaled().eval(), batch()["x"]
+    pm = module_of(model)
+    with torch.no_grad():
+        for scale in (1, 1.0, True, 1):
+            signs, told = pm(x, scale=scale)
+            expected, _ = model(x, scale=scale)
+            assert told == repr(scale)
+            torch.testing.assert_close(signs, expected)  # of the same dtype
+
+
+class Scaled(nn.Module):
+    """Without labels it returns the signs of its outputs, in the type of ``scale``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, scale: Any = 1) -> Any:
+        scores = self.up(x)
+        if labels is not None:
+            return F.cross_entropy(scores, labels)
+        return (scores > 0).long() * scale, repr(scale)
+
+
+def test_programs_used_last_are_kept():
+    model, x = Scaled().eval(), batch()["x"]
+    pm = module_of(model)
+    with torch.no_grad():
+        for scale in range(KEPT_PROGRAMS):
+            pm(x, scale=scale)
+        kept = dict(pm._evaluator._programs)
+        pm(x, scale=0)
+        assert pm(x, scale=9)[1] == "9"
+        assert pm(x, scale=0)[1] == "0"
+    first, second, *_ = kept
+    assert pm._evaluator._programs[first] is kept[first]
+    assert second not in pm._evaluator._programs
+    assert len(pm._evaluator._programs) == KEPT_PROGRAMS
+
+
 def test_a_loss_function_leaves_the_targets_out():
     model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 5))
     x, labels = batch().values()
@@ -166,6 +208,8 @@ def test_wrong_calls_are_refused():
         pm.eval()
         with pytest.raises(PlanError, match=r"'lables' is no argument.*'x', 'labels'"):
             pm(x=given["x"], lables=given["labels"])
+        with pytest.raises(UnsupportedModelError, match="input 'doubled' is a list; pass tensors"):
+            pm(x=given["x"], doubled=[True])
         with pytest.raises(PlanError, match="by position"):
             pm(given["x"], x=given["x"])
         assert pm(x=given["x"]).shape == (ROWS, 5)
@@ -208,5 +252,6 @@ class Peeking(nn.Module):
         for layer in self.layers:
             x = layer(x)
         if labels is None:
-            return x @ self.layers[1].up.weight
+            second: Any = self.layers[1]
+            return x @ second.up.weight
         return F.cross_entropy(x, labels)
