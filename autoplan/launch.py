@@ -6,7 +6,6 @@ finds another optimum. (``runtime.parallelize`` compares a hash of the plan over
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from autoplan import errors, plan_io
+from autoplan import errors, letters, plan_io
 from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.profiler.cache import kept
@@ -88,7 +87,7 @@ def autocast_on(job: Job) -> str | None:
     if dist.is_initialized() and dist.get_backend() == "nccl":
         return None
     try:
-        return "cpu" if load(job.cluster).backend == "gloo" else None
+        return "cpu" if load(job.cluster).runs_on_host else None
     except ProfileFault:
         return None
 
@@ -115,20 +114,16 @@ def agree(make: Callable[[], Plan]) -> Plan:
     """
     if not dist.is_initialized():
         return make()
-    letter = json.loads(_broadcast(_attempt(make) if dist.get_rank() == 0 else ""))
-    if "error" in letter:
-        raise getattr(errors, letter["error"])(letter["message"])
-    return plan_io.from_json(letter["plan"])
+    letter = _broadcast(_attempt(make) if dist.get_rank() == 0 else "")
+    return plan_io.from_json(letters.opened(letter))
 
 
 def _attempt(make: Callable[[], Plan]) -> str:
     try:
-        return json.dumps({"plan": plan_io.to_json(make())})
-    except errors.AutoplanError as error:
-        return json.dumps({"error": type(error).__name__, "message": str(error)})
+        return letters.letter_of(lambda: plan_io.to_json(make()))
     except Exception as error:
         message = f"planning failed on rank 0 with {type(error).__name__}: {error}"
-        _broadcast(json.dumps({"error": "PlanError", "message": message}))
+        _broadcast(letters.refusal(errors.PlanError(message)))
         raise
 
 

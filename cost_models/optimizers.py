@@ -34,6 +34,9 @@ class Optimizer:
         temporary_bytes: tensors that live only inside the step, beside weights, gradients and
             states, when no activation is left.
         traffic_bytes: memory read and written by one step.
+        one_tensor_bytes: ``temporary_bytes`` of a step that takes one tensor after the other, per
+            element of the largest: torch's default on CPUs (``torch.optim``'s ``_single_tensor_*``
+            functions), where names of the tensor before hold what passed for it; None: the same.
         moments: how many elements and bytes they have: ``whole``, ``factored`` or ``8-bit``.
     """
 
@@ -41,17 +44,17 @@ class Optimizer:
     temporary_bytes: float
     traffic_bytes: float
     moments: Literal["whole", "factored", "8-bit"] = "whole"
+    one_tensor_bytes: float | None = None
 
 
 OPTIMIZERS = {
-    "adamw": Optimizer(state_bytes=8, temporary_bytes=4, traffic_bytes=84),
-    "adam": Optimizer(state_bytes=8, temporary_bytes=8, traffic_bytes=88),
+    "adamw": Optimizer(state_bytes=8, temporary_bytes=4, traffic_bytes=84, one_tensor_bytes=12),
+    "adam": Optimizer(state_bytes=8, temporary_bytes=8, traffic_bytes=88, one_tensor_bytes=16),
     "sgd": Optimizer(state_bytes=0, temporary_bytes=4, traffic_bytes=24),
     "sgd-momentum": Optimizer(state_bytes=4, temporary_bytes=4, traffic_bytes=44),
-    "adagrad": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
-    "rmsprop": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68),
+    "adagrad": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68, one_tensor_bytes=12),
+    "rmsprop": Optimizer(state_bytes=4, temporary_bytes=8, traffic_bytes=68, one_tensor_bytes=12),
 }
-_ONE_TENSOR_BYTES = {"adamw": 12, "adam": 16, "adagrad": 12, "rmsprop": 12}
 _SCALED = 1 + 4 / _SCALED_BLOCK
 PRICED = OPTIMIZERS | {
     "lamb": Optimizer(state_bytes=8, temporary_bytes=0, traffic_bytes=48),
@@ -74,13 +77,13 @@ def optimizer(name: str) -> Optimizer:
 
 
 def one_tensor_bytes(name: str) -> float:
-    """``temporary_bytes`` of a step that takes one tensor after the other, per element of the
-    largest: torch's default on CPUs, where names of the tensor before hold what passed for it.
+    """What passes in a step that takes one tensor after the other, per element of the largest.
 
     Raises:
         ValueError: the optimizer is not known.
     """
-    return _ONE_TENSOR_BYTES.get(name, optimizer(name).temporary_bytes)
+    needs = optimizer(name)
+    return needs.temporary_bytes if needs.one_tensor_bytes is None else needs.one_tensor_bytes
 
 
 def state_bytes(name: str, shape: Sequence[int]) -> float:

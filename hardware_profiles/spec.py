@@ -170,6 +170,11 @@ class ClusterSpec:
     machine: MachineSpec | None = None
 
     @property
+    def runs_on_host(self) -> bool:
+        """Whether the devices are shares of CPUs."""
+        return self.backend == "gloo"
+
+    @property
     def nodes_per_domain(self) -> int:
         """Nodes that the inner link joins."""
         return max(1, (self.scaleup_gpus or 0) // self.gpus_per_node)

@@ -33,6 +33,11 @@ from hardware_profiles.spec import DeviceSpec
 
 FEWEST_PRODUCTS, FEWEST_STREAMING, FEWEST_OTHERS, FEWEST_STEPS = 6, 5, 3, 2
 _MAIN = {True: "bfloat16", False: "float32"}
+_OF_TENSORS: Mapping[str, str] = {
+    "adamw tensors": "device.optimizer_tensor_s",
+    "adamw pieces": "device.optimizer_piece_s",
+}
+"""By operator, the constant that its seconds for one tensor are."""
 
 
 def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
@@ -41,7 +46,7 @@ def fit_device(found: Measurements, base: DeviceSpec, *, is_gpu: bool) -> Fit:
     attention, steps = (
         [row for row in rows if _of(row).operator == name] for name in ("attention", "adamw")
     )
-    small = [row for row in rows if not _of(row).works]
+    small = [row for row in rows if _of(row).operator in _OF_TENSORS]
     stated = joined(_stated(found), _of_tensors(small))
     others = [row for row in rows if row not in (*attention, *steps, *small)]
     main = _MAIN[is_gpu]
@@ -163,14 +168,12 @@ def _attention_pass(rows: Sequence[Measured], device: DeviceSpec, backward: bool
 
 def _of_tensors(rows: Sequence[Measured]) -> Fit:
     """What each tensor takes of an optimizer's step, whole or a piece, whatever its size."""
-    names = {
-        "adamw tensors": "device.optimizer_tensor_s",
-        "adamw pieces": "device.optimizer_piece_s",
-    }
-    values = {names[_of(row).operator]: row.value / _of(row).shape[0] for row in rows}
-    return Fit(
-        values=values, sources=dict.fromkeys(values, "AdamW on 20 parameters of 16 elements")
-    )
+    values, sources = {}, {}
+    for row in rows:
+        name, (number, elements) = _OF_TENSORS[_of(row).operator], _of(row).shape
+        values[name] = row.value / number
+        sources[name] = f"AdamW on {number} parameters of {elements} elements"
+    return Fit(values=values, sources=sources)
 
 
 def _step(rows: Sequence[Measured], device: DeviceSpec, tensor_s: float) -> Fit:

@@ -55,6 +55,7 @@ class TorchBench:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.clock = GpuClock() if self.is_gpu else CpuClock()
         self.per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world)))
+        # Made by all ranks at once; later rank 0 alone asks for operators on pieces.
         names, kind = ("ranks",), self._device.type
         self._mesh = (
             init_device_mesh(kind, (self.world,), mesh_dim_names=names) if self.world > 1 else None

@@ -36,8 +36,8 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             microbatches=config.num_microbatches,
             messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
             optimizer_s=traffic / optimizer_bytes_per_s(cluster.device)
-            + _of_tensors_s(pricing, config, in_pieces=config.tp > 1 or sharded > 1),
-            overlap_efficiency=_hidden_by_streams(cluster),
+            + _tensors_s_per_element(pricing, config, in_pieces=config.tp > 1 or sharded > 1),
+            overlap_efficiency=_overlap_efficiency(cluster),
         ),
         memory=rank_memory(pricing, config),
         is_block=tuple(bool(item.kind) for item in menus.stack.items),
@@ -81,22 +81,22 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
     )
 
 
-def _of_tensors_s(pricing: Pricing, config: Config, *, in_pieces: bool) -> float:
-    """What an optimizer's step takes beside its bytes, for one of a rank's elements in the mean."""
+def _tensors_s_per_element(pricing: Pricing, config: Config, *, in_pieces: bool) -> float:
+    """Seconds of an optimizer's step beside its bytes, for one of a rank's elements in the mean."""
     device = pricing.cluster.device
     each_s = device.optimizer_piece_s if in_pieces else device.optimizer_tensor_s
     elements = pricing.trained_elements
     return (each_s or 0.0) * len(elements) * config.tp / max(1, sum(elements))
 
 
-def _hidden_by_streams(cluster: ClusterSpec) -> float:
+def _overlap_efficiency(cluster: ClusterSpec) -> float:
     """FSDP2 runs messages beside compute on streams, which CPUs do not have: there each blocks."""
-    return 0.0 if cluster.backend == "gloo" else cluster.overlap_efficiency
+    return 0.0 if cluster.runs_on_host else cluster.overlap_efficiency
 
 
 def _most_step_bytes(pricing: Pricing, shards: int) -> float:
     """Of the largest tensor on a CPU, where torch steps one tensor after the other."""
-    if pricing.cluster.backend != "gloo":
+    if not pricing.cluster.runs_on_host:
         return math.inf
     each = one_tensor_bytes(pricing.job.optimizer)
     return each * max(pricing.trained_elements, default=0) / shards
