@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict
 
 import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
 
-from autoplan import errors
-from autoplan.errors import AutoplanError, PlanError
+from autoplan.errors import PlanError
 from autoplan.measurement import StepMeasurement
 from autoplan.plan import Plan
 from autoplan.runtime.parallelize import parallelize
 from autoplan.trace.graph import OpGraph
 from autoplan.verification.inputs import draw_inputs
 from autoplan.verification.model import with_weights
-from autoplan.verification.processes import Ending, run_ranks
+from autoplan.verification.processes import RanksFailedError, answer_of_ranks
 from autoplan.zoo import ModelUnderPlan
 
 DEADLINE_S = 600.0
@@ -40,13 +37,13 @@ def measure_plan(plan: Plan, case: ModelUnderPlan, graph: OpGraph, steps: int) -
             f"the plan is for {world} ranks: run torchrun --nproc-per-node N --no-python "
             "autoplan calibrate there"
         )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        endings = run_ranks(lambda _: _rank(plan, case, graph, steps), world, deadline_s=DEADLINE_S)
-    finally:
-        torch.set_num_threads(threads)
-    return _read(endings)
+        found = answer_of_ranks(
+            lambda: asdict(_measured(plan, case, graph, steps)), world, deadline_s=DEADLINE_S
+        )
+    except RanksFailedError as error:
+        raise PlanError(f"measuring failed: {error}") from None
+    return _MEASUREMENT.validate_python(found)
 
 
 def _measured(plan: Plan, case: ModelUnderPlan, graph: OpGraph, steps: int) -> StepMeasurement:
@@ -55,23 +52,3 @@ def _measured(plan: Plan, case: ModelUnderPlan, graph: OpGraph, steps: int) -> S
     drawn = draw_inputs(graph, case, plan.job.global_batch)
     batch = module.shard_batch({name: value.to(device) for name, value in drawn.items()})
     return module.measure(batch, steps)
-
-
-def _rank(plan: Plan, case: ModelUnderPlan, graph: OpGraph, steps: int) -> bytes:
-    try:
-        found = _measured(plan, case, graph, steps)
-    except AutoplanError as error:
-        refusal = {"class": type(error).__name__, "message": str(error)}
-        return json.dumps({"refused": refusal}).encode()
-    return json.dumps({"found": asdict(found)}).encode()
-
-
-def _read(endings: Sequence[Ending]) -> StepMeasurement:
-    for rank, ending in enumerate(endings):
-        if not ending.ok:
-            reason = (ending.error or "died or hung").strip().splitlines()[-1]
-            raise PlanError(f"measuring failed on rank {rank}: {reason}")
-    letter = json.loads(endings[0].result)
-    if "refused" in letter:
-        raise getattr(errors, letter["refused"]["class"])(letter["refused"]["message"])
-    return _MEASUREMENT.validate_python(letter["found"])

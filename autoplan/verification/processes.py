@@ -2,7 +2,7 @@
 
 Forking keeps the imported torch, so that a group of ranks starts in a fraction of a second where
 ``spawn`` takes many; the parent must not have run an operator on several threads before. Whatever
-happens, no process outlives the deadline. Ranks hand back bytes, whole.
+happens, no process outlives the deadline. Ranks hand back bytes, whole, or JSON values.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from autoplan.letters import letter_of, opened
 
 COLLECTIVE_TIMEOUT_S = 60
 GRACE_S = 5
@@ -40,6 +43,47 @@ class Ending:
     @property
     def ok(self) -> bool:
         return self.error is None and not self.died
+
+
+class RanksFailedError(Exception):
+    """Ranks died, hung or raised what is no refusal.
+
+    The message is one line on the first of them that did not only wait for others.
+    """
+
+
+def answer_of_ranks(
+    work: Callable[[], Any],
+    world_size: int,
+    *,
+    deadline_s: float,
+    timeout_s: float = COLLECTIVE_TIMEOUT_S,
+) -> Any:
+    """What ``work()``, run by every rank, returned on rank 0: JSON values.
+
+    Meanwhile this process computes on one thread, as the ranks do.
+
+    Args:
+        deadline_s, timeout_s: as for ``run_ranks``.
+
+    Raises:
+        AutoplanError: what ``work`` raised on rank 0.
+        RanksFailedError: ranks that did not end well.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        endings = run_ranks(
+            lambda _: letter_of(work).encode(),
+            world_size,
+            deadline_s=deadline_s,
+            timeout_s=timeout_s,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    if fault := _fault(endings):
+        raise RanksFailedError(fault)
+    return opened(endings[0].result)
 
 
 def run_ranks(
@@ -125,6 +169,21 @@ def _read(receiver: Connection) -> Ending:
     if letter[:1] == _DONE:
         return Ending(result=letter[1:])
     return Ending(error=letter[1:].decode())
+
+
+def _fault(endings: Sequence[Ending]) -> str | None:
+    """Why the ranks did not end well; of several reasons, not that of ranks that only waited."""
+    failed = [(rank, ending) for rank, ending in enumerate(endings) if not ending.ok]
+    if not failed:
+        return None
+    rank, ending = min(failed, key=lambda pair: _is_waiting(pair[1]))
+    if ending.error is None:
+        return f"rank {rank} died or hung"
+    return f"rank {rank} failed: {ending.error.strip().splitlines()[-1]}"
+
+
+def _is_waiting(ending: Ending) -> bool:
+    return ending.error is None or "gloo" in ending.error
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:

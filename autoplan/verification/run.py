@@ -7,19 +7,17 @@ stands out from rounding, and placements are the same in every precision.
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from autoplan import errors
 from autoplan.codegen import emit_program
 from autoplan.codegen.orders import check_orders
 from autoplan.codegen.runnable import obstacle
-from autoplan.errors import AutoplanError, PlanError, first_line
+from autoplan.errors import PlanError, first_line
 from autoplan.plan import Plan
 from autoplan.progress import Progress
 from autoplan.runtime.comparison import loss_on
@@ -36,7 +34,7 @@ from autoplan.verification.degrees import small_degrees, words
 from autoplan.verification.inputs import draw_inputs, in_form
 from autoplan.verification.model import small_cases, with_weights
 from autoplan.verification.precision import computed_in
-from autoplan.verification.processes import COLLECTIVE_TIMEOUT_S, Ending, run_ranks
+from autoplan.verification.processes import COLLECTIVE_TIMEOUT_S, RanksFailedError, answer_of_ranks
 from autoplan.zoo import ModelUnderPlan
 
 DEADLINE_S, TIMEOUT_S = 600.0, COLLECTIVE_TIMEOUT_S
@@ -150,49 +148,22 @@ def _cast(example: Any, dtype: torch.dtype) -> Any:
 
 
 def _outcome(trial: _Trial, world_size: int) -> Verification:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        endings = run_ranks(
-            lambda _: _rank(trial), world_size, deadline_s=DEADLINE_S, timeout_s=TIMEOUT_S
+        found = answer_of_ranks(
+            lambda: _on_rank(trial), world_size, deadline_s=DEADLINE_S, timeout_s=TIMEOUT_S
         )
-    finally:
-        torch.set_num_threads(threads)
-    fault = _fault(endings)
-    if fault is not None:
-        return Verification(ranks=world_size, precision="", differences=(), fault=fault)
-    letter = json.loads(endings[0].result)
-    if "refused" in letter:
-        raise getattr(errors, letter["refused"]["class"])(letter["refused"]["message"])
+    except RanksFailedError as error:
+        return Verification(ranks=world_size, precision="", differences=(), fault=str(error))
     return Verification(
         ranks=world_size,
-        precision=letter["precision"],
-        differences=tuple(Difference(**difference) for difference in letter["differences"]),
+        precision=found["precision"],
+        differences=tuple(Difference(**difference) for difference in found["differences"]),
     )
 
 
-def _fault(endings: Sequence[Ending]) -> str | None:
-    """Why the ranks did not end well; of several reasons, not that of ranks that only waited."""
-    failed = [(rank, ending) for rank, ending in enumerate(endings) if not ending.ok]
-    if not failed:
-        return None
-    rank, ending = min(failed, key=lambda pair: _is_waiting(pair[1]))
-    if ending.error is None:
-        return f"rank {rank} died or hung"
-    return f"rank {rank} failed: {ending.error.strip().splitlines()[-1]}"
-
-
-def _is_waiting(ending: Ending) -> bool:
-    return ending.error is None or "gloo" in ending.error
-
-
-def _rank(trial: _Trial) -> bytes:
-    """What one rank found, as JSON."""
-    try:
-        pm = parallelize(trial.model, trial.graph, trial.plan)
-        found = pm.verify(trial.model, trial.batch, trial.loss_fn, trial.lowest)
-    except AutoplanError as error:
-        refusal = {"class": type(error).__name__, "message": str(error)}
-        return json.dumps({"refused": refusal}).encode()
+def _on_rank(trial: _Trial) -> dict[str, Any]:
+    """What one rank finds, as JSON values."""
+    pm = parallelize(trial.model, trial.graph, trial.plan)
+    found = pm.verify(trial.model, trial.batch, trial.loss_fn, trial.lowest)
     differences = [asdict(difference) for difference in found.differences]
-    return json.dumps({"precision": found.precision, "differences": differences}).encode()
+    return {"precision": found.precision, "differences": differences}
