@@ -26,7 +26,6 @@ from autoplan.sharding.rules import is_attention, recurrent
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
-from cost_models.attention import TILE
 from cost_models.recurrent import Recurrence
 from cost_models.work import Contraction, FlashAttention, Gemm, Streaming, Work
 
@@ -44,6 +43,8 @@ _CONVOLUTIONS = {
 _EXPERTS = "autoplan.experts.default"
 _EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
 _IS_CAUSAL = 5
+LEAST_QUERIES = 512
+"""Of a rank, where queries are split."""
 _DROPOUT = "aten.dropout.default"
 _CLASS_LOSS = "aten.cross_entropy_loss.default"  # its backward makes the shares of classes first
 _DROPOUT_KERNELS = 30  # most of them on single rows and columns
@@ -129,15 +130,16 @@ def kernels_of(
     return _contraction(node, moved, ranks if strategy.splits_work else 1, share)
 
 
-def fills_tiles(node: OpNode, strategy: Strategy, ranks: int) -> bool:
-    """Whether a rank's share of a call is enough for splitting it so to save time.
+def is_worth_splitting(node: OpNode, strategy: Strategy, ranks: int) -> bool:
+    """Whether a rank's share of a call is enough to be offered.
 
-    Attention takes its queries a tile at a time; less than one takes as long as one.
+    Ranks that share the queries of attention gather all keys and values, each byte of which meets
+    as many operations as there are queries: below some hundreds messages outweigh what is saved.
     """
     if not is_attention(node.target):
         return True
     shape = node.outputs[0].shape
-    return local_shape(shape, strategy.outputs[0], ranks)[-2] >= min(TILE, shape[-2])
+    return local_shape(shape, strategy.outputs[0], ranks)[-2] >= min(LEAST_QUERIES, shape[-2])
 
 
 def _dropout(elements: int, moved: float, share: float) -> Kernels:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from autoplan.job import Job
 from autoplan.search.folded_graph import fold
-from autoplan.search.kernels import fills_tiles
+from autoplan.search.kernels import is_worth_splitting
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
 from autoplan.search.shared_samples import is_mostly_tables
@@ -52,7 +52,7 @@ class Pricing:
             self._strategies[key] = tuple(
                 strategy
                 for strategy in self._rules.strategies(node, axis)
-                if fills_tiles(node, strategy, axis.size)
+                if is_worth_splitting(node, strategy, axis.size)
             )
         return self._strategies[key]
 

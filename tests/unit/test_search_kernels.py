@@ -11,7 +11,7 @@ from autoplan.runtime.batch_norm import synced_batch_norm
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.dropout import invariant_dropout
 from autoplan.runtime.random import Draws
-from autoplan.search.kernels import fills_tiles, kernels_of
+from autoplan.search.kernels import is_worth_splitting, kernels_of
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.placement import Shard
 from autoplan.sharding.rules import GraphRules
@@ -200,10 +200,9 @@ def test_the_last_rank_of_split_queries_sees_the_most_keys():
     assert work.queries * work.keys == sum(seen) - work.queries / 2  # the diagonal counts half
 
 
-def test_queries_are_split_into_tiles_at_most():
-    """Heads split as before; 16 queries are less than a tile of 128 already."""
+def test_few_queries_are_not_split():
     offered = {
-        (strategy.label, fills_tiles(node, strategy, RANKS))
+        (strategy.label, is_worth_splitting(node, strategy, RANKS))
         for node, _, strategy, _ in cases(OF_GPT)
         if node.target == "aten.scaled_dot_product_attention.default"
     }
