@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from autoplan.codegen.container import Container
@@ -25,6 +26,8 @@ def build_module(
     parameter: Callable[[str], nn.Parameter],
     buffer: Callable[[str], Tensor],
     axes: Mapping[str, Any],
+    *,
+    aten: Any = torch.ops.aten,
 ) -> nn.Module:
     """The sharded module of one stage on this rank.
 
@@ -37,8 +40,9 @@ def build_module(
         buffer: makes the buffer of an original name, likewise.
         axes: this rank's ``runtime.collectives.AxisGroup`` of ``tp``, and of ``dp`` where BatchNorm
             is split over it.
+        aten: where the program finds its operators, by the names of ``torch.ops.aten``.
     """
-    namespace = _run(emitted.source, axes)
+    namespace = _run(emitted.source, axes, aten)
     root = namespace[stage.root_class]()
     for path, name in stage.block_classes.items():
         owner, last = _owner(root, path)
@@ -55,7 +59,12 @@ def build_module(
 
 
 def bind_methods(
-    emitted: Emitted, stage: EmittedStage, root: nn.Module, axes: Mapping[str, Any]
+    emitted: Emitted,
+    stage: EmittedStage,
+    root: nn.Module,
+    axes: Mapping[str, Any],
+    *,
+    aten: Any = torch.ops.aten,
 ) -> dict[nn.Module, MethodType]:
     """The ``evaluate`` of a stage and of its blocks, bound to the modules of the same stage.
 
@@ -64,18 +73,19 @@ def bind_methods(
         stage: of it.
         root: of the program with the loss, by ``build_module``; its parameters and blocks are used.
         axes: as for ``build_module``.
+        aten: likewise.
     """
-    namespace = _run(emitted.source, axes)
+    namespace = _run(emitted.source, axes, aten)
     classes = {"": stage.root_class, **stage.block_classes}
     modules = {root.get_submodule(path): namespace[name] for path, name in classes.items()}
     return {module: MethodType(kind.evaluate, module) for module, kind in modules.items()}
 
 
-def _run(source: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+def _run(source: str, axes: Mapping[str, Any], aten: Any) -> dict[str, Any]:
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     filename = f"<autoplan {digest}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = {"__name__": f"autoplan_emitted_{digest}", **axes}
+    namespace: dict[str, Any] = {"__name__": f"autoplan_emitted_{digest}", "aten": aten, **axes}
     exec(compile(source, filename, "exec"), namespace)
     return namespace
 

@@ -67,6 +67,8 @@ def source_of(program: Program, header: str) -> str:
 
 def _imports(functions: Sequence[Function]) -> Iterator[str]:
     statements = [statement for function in functions for statement in function.statements]
+    yield "from typing import Any"
+    yield ""
     yield "import torch"
     if any(isinstance(s, BlockCall) and s.recomputed for s in statements):
         yield "from torch.utils.checkpoint import checkpoint"
@@ -82,8 +84,8 @@ def _imports(functions: Sequence[Function]) -> Iterator[str]:
     if any(map(runs_again, statements)):
         yield "from autoplan.runtime.recompute import recomputing"
     yield ""
-    yield "aten = torch.ops.aten"
-    yield "tp: AxisGroup  # bound when this module is built"
+    yield "aten: Any  # torch.ops.aten, bound when this module is built"
+    yield "tp: AxisGroup  # likewise"
     if any(_names_dp(statement) for statement in statements):
         yield "dp: AxisGroup  # likewise"
 
@@ -125,8 +127,10 @@ def _stage_class(program: Program, index: int) -> Iterator[str]:
 def _stage_words(program: Program, index: int) -> Iterator[str]:
     """The docstring of a stage, or of the whole model."""
     count = len(program.stages)
-    result = "the term of the loss of one rank and microbatch"
-    result = "the model's outputs for the samples given" if program.evaluates else result
+    if program.evaluates:
+        result = "the model's outputs for the samples given"
+    else:
+        result = "the term of the loss of one rank and microbatch"
     if count == 1:
         yield f'"""The model; returns {result}."""'
         return

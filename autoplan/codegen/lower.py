@@ -27,7 +27,8 @@ def lower(choices: Choices) -> Program:
         UnsupportedModelError: naming the node that cannot run correctly on this mesh.
         PlanError: when a placement does not divide a tensor, or the stages are not the model's.
     """
-    check_evaluable(choices) if choices.evaluates else check_runnable(choices)
+    check = check_evaluable if choices.evaluates else check_runnable
+    check(choices)
     functions = {block.path: _block(choices, block) for block in choices.graph.blocks}
     cuts = cut_stages(choices)
     names = [ROOT_CLASS] if len(cuts) == 1 else [f"Stage{index}" for index in range(len(cuts))]

@@ -8,13 +8,11 @@ keep the overloads, which cost nothing once they are traced.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 BINDINGS: Mapping[str, Callable[..., Any]] = {
     "add.Tensor": torch.add,
@@ -43,12 +41,6 @@ BINDINGS: Mapping[str, Callable[..., Any]] = {
 """Bindings that take the arguments of an overload of ``aten``, and run nothing else by them."""
 
 
-def call_directly(program: nn.Module) -> None:
-    """Rebinds the name ``aten`` of a program, as ``codegen.build_module`` made it."""
-    names: dict[str, Any] = inspect.unwrap(type(program).forward).__globals__
-    names["aten"] = _Aten()
-
-
 class _Aten:
     """``torch.ops.aten`` with the bindings in place of their overloads."""
 
@@ -71,3 +63,7 @@ class _Packet:
 
     def __getattr__(self, overload: str) -> Any:
         return getattr(self._packet, overload)
+
+
+DIRECT_ATEN = _Aten()
+"""What programs that run eagerly are built with, by ``codegen.build_module``."""

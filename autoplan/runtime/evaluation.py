@@ -25,6 +25,7 @@ from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.agreement import check_same_batch
 from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.direct_calls import DIRECT_ATEN
 from autoplan.runtime.forward_pipeline import run_forward
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.rows import Rows, rows_of
@@ -179,7 +180,9 @@ class Evaluator:
         emitted = emit_evaluation(graph, chosen, self._emitted, self._plan.job.model.name)
         methods: dict[nn.Module, MethodType] = {}
         for index, stage in self._stages.items():
-            methods |= bind_methods(emitted, emitted.stages[index], stage.program, self._axes)
+            methods |= bind_methods(
+                emitted, emitted.stages[index], stage.program, self._axes, aten=DIRECT_ATEN
+            )
         return _Program(emitted=emitted, structure=structure, methods=methods)
 
     def _bind(self, program: _Program) -> None:

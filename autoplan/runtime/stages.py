@@ -21,7 +21,7 @@ from autoplan.errors import PlanError
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.compiled import compile_program
 from autoplan.runtime.data_parallel import DataParallel, shards_states, units
-from autoplan.runtime.direct_calls import call_directly
+from autoplan.runtime.direct_calls import DIRECT_ATEN
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.layout import ParameterLayout, dp_shard_dim
 from autoplan.runtime.mesh import RankMesh
@@ -94,10 +94,15 @@ def build_stages(
                 for name in names:
                     source.parameter(name)
             continue
-        program = build_module(emitted, stage, source.placeholder, buffers.__getitem__, axes)
-        if compiler is None:
-            call_directly(program)
-        else:
+        program = build_module(
+            emitted,
+            stage,
+            source.placeholder,
+            buffers.__getitem__,
+            axes,
+            aten=DIRECT_ATEN if compiler is None else torch.ops.aten,
+        )
+        if compiler is not None:
             compile_program(program, stage, compiler)
         data_parallel = DataParallel(
             program,

@@ -97,7 +97,7 @@ class _Root(nn.Module):
         return total / counts[0].clamp(min=1)
 
 
-def build_net(emitted: Emitted, stage: EmittedStage, parameter, buffer, axes) -> nn.Module:
+def build_net(emitted: Emitted, stage: EmittedStage, parameter, buffer, axes, *, aten) -> nn.Module:
     root = _Root(axes["tp"])
     for name in emitted.parameters:
         owner, _, leaf = name.rpartition(".")

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autoplan.runtime.direct_calls import BINDINGS, call_directly
+import autoplan
+from autoplan.runtime.direct_calls import BINDINGS, DIRECT_ATEN
 
 X = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
 HEADS = torch.linspace(-1, 1, 48).reshape(1, 2, 6, 4)
@@ -72,17 +74,24 @@ def test_a_binding_dispatches_what_its_overload_does(target):
     assert got[1:] == expected[1:]
 
 
-def program(source: str) -> nn.Module:
-    names: dict[str, Any] = {"aten": torch.ops.aten, "Module": nn.Module}
-    exec(source, names)
-    return names["Program"]()
+def test_bindings_and_all_other_overloads_are_found():
+    assert DIRECT_ATEN.add.Tensor is torch.add
+    assert DIRECT_ATEN.add.Scalar is torch.ops.aten.add.Scalar
+    assert DIRECT_ATEN.erf.default is torch.ops.aten.erf.default
 
 
-def test_a_program_finds_bindings_and_all_other_overloads():
-    found = program(
-        "class Program(Module):\n"
-        "    def forward(self):\n"
-        "        return aten.add.Tensor, aten.add.Scalar, aten.erf.default"
-    )
-    call_directly(found)
-    assert found() == (torch.add, torch.ops.aten.add.Scalar, torch.ops.aten.erf.default)
+@pytest.mark.parametrize(
+    ("torch_compile", "expected"), [(False, DIRECT_ATEN), ("eager", torch.ops.aten)]
+)
+def test_what_runs_eagerly_calls_directly(torch_compile, expected):
+    """Evaluation always does."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    pm = autoplan.compile(
+        model, (X[0], X[0]), loss_fn=F.mse_loss, global_batch=3, precision="fp32",
+        torch_compile=torch_compile,
+    )  # fmt: skip
+    with torch.no_grad():
+        pm.eval()(X[0])
+    program: Any = pm.programs[0]
+    assert program.count.__globals__["aten"] is expected
+    assert program.evaluate.__globals__["aten"] is DIRECT_ATEN
