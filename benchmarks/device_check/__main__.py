@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 import tempfile
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,11 +19,11 @@ import torch
 import torch.distributed as dist
 
 from autoplan import launch
-from autoplan.profiler.run import profile_machine
-from benchmarks.device_check.check import Checked, check, lines
+from benchmarks.device_check.check import Checked, check
 from benchmarks.device_check.on_gpu import Gpu
 from benchmarks.device_check.settings import LARGEST, SETTINGS
-from hardware_profiles.write import save
+from benchmarks.device_check.table import lines
+from benchmarks.quick_profile import quick_profile
 
 LIMIT_S = 300.0
 """Of what is begun, besides the profile; the last one begun ends within the 8 minutes."""
@@ -60,15 +59,7 @@ def main() -> int:
 
 def _checked(folder: Path) -> Checked:
     shipped = launch.shipped_cluster()
-    measured = profile_machine(
-        shipped,
-        quick=True,
-        show=lambda: nullcontext(lambda fraction, what: None),
-        today=datetime.now(UTC).date(),
-    )
-    assert measured is not None, "rank 0 has a profile"
-    save(measured.facts, folder / "measured.toml")
-    profiles = (shipped, str(folder / "measured.toml"))
+    profiles = (shipped, quick_profile(shipped, folder / "measured.toml"))
     gpu = Gpu(folder, torch.device("cuda", 0))
     return check(gpu, profiles, SETTINGS, LARGEST, limit_s=LIMIT_S, tell=_tell)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from autoplan.verification.model import with_weights
 from autoplan.zoo import ModelUnderPlan
 from autoplan.zoo.presets import PRESETS
 from autoplan.zoo.pretrained import pretrained
-from benchmarks.device_check.check import DoesNotFitError, Trained
+from benchmarks.device_check.check import DoesNotFitError, StepFigures
 from benchmarks.device_check.settings import Setting
 from hardware_profiles.load import digest, load_facts
 from hardware_profiles.schema import ProfileFacts
@@ -31,6 +31,17 @@ from hardware_profiles.write import save
 STEPS = 5
 _ROOMY = 4
 """Times the memory: plans are made as if it were enough, so that what does not fit is tried."""
+
+
+class _Model:
+    """A model on the meta device, and with weights on the host once they are asked for."""
+
+    def __init__(self, case: ModelUnderPlan) -> None:
+        self.case = case
+
+    @cached_property
+    def weighted(self) -> nn.Module:
+        return with_weights(self.case.model)
 
 
 class Gpu:
@@ -42,6 +53,7 @@ class Gpu:
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         self._folder, self._device = folder, device
+        self._last: tuple[tuple[object, ...], _Model] | None = None
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -53,8 +65,7 @@ class Gpu:
         return free + torch.cuda.memory_reserved()
 
     def planned(self, setting: Setting, profile: str) -> Plan:
-        case = case_of(setting)
-        recompute = {"recompute": setting.recompute}
+        case = self._model(setting).case
         return autoplan.plan(
             case.model,
             case.example_inputs,
@@ -62,16 +73,17 @@ class Gpu:
             gpus_per_node=1,
             global_batch=setting.samples,
             batch_norm="local",
-            pins={"microbatch": setting.samples, **recompute},
+            pins={"microbatch": setting.samples, "recompute": setting.recompute},
             loss_fn=case.loss_fn,
         )
 
-    def trained(self, setting: Setting, plan: Plan) -> Trained:
-        case = case_of(setting)
+    def trained(self, setting: Setting, plan: Plan) -> StepFigures:
+        known = self._model(setting)
+        case = known.case
         graph = captured(case, plan.job)
         try:
             module = parallelize(
-                weighted(case.model),
+                known.weighted,
                 graph,
                 plan,
                 device=self._device,
@@ -81,7 +93,7 @@ class Gpu:
             drawn = draw_inputs(graph, case, setting.samples)
             batch = {name: value.to(self._device) for name, value in drawn.items()}
             found = module.measure(batch, STEPS)
-            return Trained(step_s=found.step_s.median_s, peak_bytes=found.peak_bytes)
+            return StepFigures(step_s=found.step_s.median_s, peak_bytes=found.peak_bytes)
         except torch.cuda.OutOfMemoryError:
             raise DoesNotFitError from None
         finally:
@@ -89,6 +101,13 @@ class Gpu:
             gc.collect()
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
+
+    def _model(self, setting: Setting) -> _Model:
+        """The last one is kept, for settings that differ in nothing else."""
+        key = setting.model, setting.seq_len, setting.fields
+        if self._last is None or self._last[0] != key:
+            self._last = key, _Model(case_of(setting))
+        return self._last[1]
 
     def _roomy(self, profile: str) -> str:
         path = self._folder / f"roomy-{Path(profile).stem}.toml"
@@ -113,17 +132,6 @@ def roomy(facts: ProfileFacts) -> ProfileFacts:
 
 def case_of(setting: Setting) -> ModelUnderPlan:
     """The model of a setting on the meta device, and its inputs."""
-    return _case(setting.model, setting.seq_len, tuple(sorted(setting.fields.items())))
-
-
-@lru_cache(maxsize=1)
-def _case(model: str, seq_len: int | None, changed: tuple[tuple[str, int], ...]) -> ModelUnderPlan:
-    preset = PRESETS[model]
-    fields = {**preset.fields(), **dict.fromkeys(preset.dropout, 0.0), **dict(changed)}
-    return pretrained(preset.model_type, fields, seq_len, origin=model)
-
-
-@lru_cache(maxsize=1)
-def weighted(model: nn.Module) -> nn.Module:
-    """The model with weights on the host."""
-    return with_weights(model)
+    preset = PRESETS[setting.model]
+    fields = {**preset.fields(), **dict.fromkeys(preset.dropout, 0.0), **setting.fields}
+    return pretrained(preset.model_type, fields, setting.seq_len, origin=setting.model)

@@ -6,7 +6,7 @@ from autoplan.plan import Plan
 from autoplan.sharding.assignment import regions_of
 from autoplan.trace.graph import OpGraph
 from tests.distributed.cases import GLOBAL_BATCH
-from tests.distributed.families_on_ranks import train
+from tests.distributed.families_on_ranks import train_families
 from tests.distributed.harness import run_ranks
 from tests.distributed.plans import make_plan
 from tests.families import traced
@@ -18,7 +18,7 @@ def test_recommenders_train_alike():
     graphs = {name: traced(name) for name in ("dlrm-24b", "mmoe")}
     given = [("dlrm-24b", 1, 4, 0, 2), ("dlrm-24b", 2, 2, 3, 2), ("mmoe", 2, 2, 1, 2)]
     run_ranks(
-        train,
+        train_families,
         4,
         [(name, graphs[name], _plan(graphs[name], *degrees)) for name, *degrees in given],
         deadline_s=280,

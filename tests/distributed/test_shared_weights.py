@@ -18,11 +18,11 @@ from autoplan.runtime.parallelize import parallelize
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
 from tests.distributed.cases import GLOBAL_BATCH, STEPS, lowest_dtype
+from tests.distributed.families_on_ranks import train
 from tests.distributed.greedy import greedy_regions
 from tests.distributed.harness import run_ranks
 from tests.distributed.pipelines import Cell, compare, pipeline_plan
 from tests.distributed.plans import make_plan
-from tests.distributed.training import check_equal, make_optimizer, train_alone, train_parallel
 from tests.parity.models import initialise, language_batch
 
 LAYERS, WIDTH = 4, 16
@@ -90,18 +90,16 @@ def traced(name: str) -> OpGraph:
     return capture(made(name), MODELS[name][1](2))
 
 
-def train(rank: int, given: list[tuple[str, OpGraph, Plan]]) -> None:
+def train_sharing(rank: int, given: list[tuple[str, OpGraph, Plan]]) -> None:
     for name, graph, plan in given:
         torch.manual_seed(1)
         batches = [MODELS[name][1](GLOBAL_BATCH) for _ in range(STEPS)]
         model = made(name)
-        pm = parallelize(model, graph, plan)
-        if plan.mesh.pp > 1:
+        if plan.mesh.pp == 1:
+            train(model, batches, graph, plan)
+        else:
+            pm = parallelize(model, graph, plan)
             compare(pm, model, batches, "adamw", lowest_dtype(graph))
-            continue
-        got = train_parallel(pm, batches, make_optimizer("adamw", pm.parameters()))
-        expected = train_alone(model, batches, make_optimizer("adamw", model.parameters()))
-        check_equal(got, expected, lowest_dtype(graph))
 
 
 def test_weights_of_several_blocks_train_alike():
@@ -114,7 +112,7 @@ def test_weights_of_several_blocks_train_alike():
             regions=greedy_regions(graph, 2, frozenset()),
         )  # fmt: skip
         given.append((name, graph, plan))
-    run_ranks(train, 4, given, deadline_s=280)
+    run_ranks(train_sharing, 4, given, deadline_s=280)
 
 
 def test_stages_share_weights():
@@ -127,4 +125,4 @@ def test_stages_share_weights():
     for cell in cells:
         graph = traced(cell.model)
         given.append((cell.model, graph, pipeline_plan(graph, cell)))
-    run_ranks(train, 4, given, deadline_s=280)
+    run_ranks(train_sharing, 4, given, deadline_s=280)
