@@ -4,7 +4,9 @@ how speed follows the nodes, and what the largest is that fits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +139,24 @@ class Outlook:
     longest_sequence: SizeLimit | None = None
 
     def scaling_of(self, point: ScalingPoint) -> float | None:
-        """``T_n / (n T_1)``: samples per second of a device over those at the first point."""
-        first = next((each for each in self.scaling if each.samples_per_s), None)
-        if first is None or first.samples_per_s is None or point.samples_per_s is None:
-            return None
-        return (point.samples_per_s / point.devices) / (first.samples_per_s / first.devices)
+        """As ``scaling_among`` the points."""
+        return scaling_among(self.scaling, point)
+
+
+class Rate(Protocol):
+    """A training's speed on some devices; None where it has no plan."""
+
+    @property
+    def devices(self) -> int: ...
+
+    @property
+    def samples_per_s(self) -> float | None: ...
+
+
+def scaling_among(points: Iterable[Rate], point: Rate) -> float | None:
+    """``T_n / (n T_1)``: a device's samples per second at a point over those at the first that has
+    a plan; None where there is none."""
+    first = next((each for each in points if each.samples_per_s), None)
+    if first is None or first.samples_per_s is None or point.samples_per_s is None:
+        return None
+    return (point.samples_per_s / point.devices) / (first.samples_per_s / first.devices)

@@ -36,7 +36,7 @@ def assumption_rows(plan: Plan, cluster: ClusterSpec | None) -> list[tuple[str, 
         if (value := getattr(job.pins, field.name)) is not None
     ]
     whole = "the device" if job.memory_limit_bytes is None else "the limit"
-    nodes = f"{job.nodes} node{'s' if job.nodes > 1 else ''} of {job.gpus_per_node}"
+    nodes = f"{words.counted(job.nodes, 'node')} of {job.gpus_per_node}"
     return [
         ("model", _model(plan)),
         ("cluster", f"{job.cluster}, {nodes}{_price(cluster)}"),

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, SizeLimit
-from autoplan.report import units
+from autoplan.report import units, words
 
 COLUMNS = ("nodes", "devices", "batch", "step", "samples/s", "scaling")
 MEANING = "Scaling is T_n / (n T_1): a device's samples per second over those of the first row."
@@ -36,7 +36,7 @@ def scaling_notes(outlook: Outlook) -> list[str]:
     elif len(outlook.scaling) > 1:
         notes.append("The batch stays the same, so that each device has less to do on more nodes.")
     notes += [
-        f"{point.nodes} nodes have no plan: {point.reason}."
+        f"No plan on {words.counted(point.nodes, 'node')}: {point.reason}."
         for point in outlook.scaling
         if point.samples_per_s is None
     ]
@@ -68,9 +68,14 @@ def limit_rows(plan: Plan, outlook: Outlook) -> list[tuple[str, str]]:
 
 
 def _limit(plan: Plan, limit: SizeLimit, unit: str) -> str:
-    beyond = f"{limit.does_not_fit} do not fit" if limit.does_not_fit else "more cannot be had"
     share = units.percent(limit.peak_memory_bytes / plan.estimate.memory_limit_bytes)
-    return f"{limit.value} {unit}, with {units.nbytes(limit.peak_memory_bytes)} ({share}); {beyond}"
+    memory = f"{units.nbytes(limit.peak_memory_bytes)} ({share})"
+    return f"{limit.value} {unit}, with {memory}; {beyond(limit)}"
+
+
+def beyond(limit: SizeLimit) -> str:
+    """What is known of larger sizes."""
+    return f"{limit.does_not_fit} do not fit" if limit.does_not_fit else "more cannot be had"
 
 
 def outlook_tables(plan: Plan, outlook: Outlook) -> RenderableType:

@@ -133,14 +133,11 @@ def _answers(found: Sizing) -> Iterator[str]:
 
 
 def _told(sized: SizedPlan) -> str:
+    nodes = words.counted(sized.nodes, "node")
     return (
-        f"{sized.plan.job.cluster}, {_nodes(sized.nodes)} with {sized.devices:,} devices, "
+        f"{sized.plan.job.cluster}, {nodes} with {sized.devices:,} devices, "
         f"{sized.days:.1f} days, {units.count(sized.gpu_hours)} GPU hours"
     )
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count > 1 else ''}"
 
 
 def _money(sized: SizedPlan) -> str:
@@ -211,7 +208,7 @@ def _others(found: Sizing) -> Iterator[tuple[str, str]]:
 def _other(found: Sizing, sized: SizedPlan) -> str:
     could = f" ({sized.least_days:.1f} at least)" if sized.is_open(found.goal) else ""
     hours = units.count(sized.gpu_hours)
-    return f"{_nodes(sized.nodes)} {sized.days:.1f} days{could}, {hours} GPU hours"
+    return f"{words.counted(sized.nodes, 'node')} {sized.days:.1f} days{could}, {hours} GPU hours"
 
 
 def _pairs(rows: list[tuple[str, str]]) -> Table:

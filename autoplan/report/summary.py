@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from autoplan.plan import Plan
-from autoplan.plan_details import Outlook, ScalingPoint, SizeLimit
+from autoplan.plan_details import Outlook
 from autoplan.report.assumptions import installed_profile
 from autoplan.report.fold import parameter_rows
 from autoplan.report.held_memory import held_memory
@@ -26,13 +26,10 @@ from hardware_profiles.spec import ClusterSpec
 
 if TYPE_CHECKING:
     from autoplan.report.summary_types import (
-        Limit,
         OperatorsAgain,
-        OutlookShown,
         Profile,
         RankOverStep,
         Recompute,
-        ScaledPoint,
         Trust,
     )
 
@@ -145,36 +142,15 @@ def _memory_over_step(plan: Plan) -> list[RankOverStep]:
     ]
 
 
-def _outlook(outlook: Outlook | None) -> OutlookShown | None:
+def _outlook(outlook: Outlook | None) -> dict[str, Any] | None:
     """With ``T_n / (n T_1)`` at each point."""
     if outlook is None:
         return None
     return {
-        "scaling": [_scaled(outlook, point) for point in outlook.scaling],
-        "largest_microbatch": _limit(outlook.largest_microbatch),
-        "longest_sequence": _limit(outlook.longest_sequence),
-    }
-
-
-def _limit(limit: SizeLimit | None) -> Limit | None:
-    if limit is None:
-        return None
-    return {
-        "value": limit.value,
-        "does_not_fit": limit.does_not_fit,
-        "peak_memory_bytes": limit.peak_memory_bytes,
-    }
-
-
-def _scaled(outlook: Outlook, point: ScalingPoint) -> ScaledPoint:
-    return {
-        "nodes": point.nodes,
-        "devices": point.devices,
-        "global_batch": point.global_batch,
-        "samples_per_s": point.samples_per_s,
-        "step_s": point.step_s,
-        "reason": point.reason,
-        "scaling": outlook.scaling_of(point),
+        **asdict(outlook),
+        "scaling": [
+            asdict(point) | {"scaling": outlook.scaling_of(point)} for point in outlook.scaling
+        ],
     }
 
 

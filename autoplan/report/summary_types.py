@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from autoplan.plan import Alternative, MeshPlan, OpaquePlan, StagePlan, StageTiming
-from autoplan.plan_details import BlockFlow, ModuleMemory
+from autoplan.plan_details import BlockFlow, ModuleMemory, SizeLimit
 
 
 class Model(TypedDict):
@@ -133,20 +133,12 @@ class ScaledPoint(TypedDict):
     scaling: float | None
 
 
-class Limit(TypedDict):
-    """``does_not_fit`` is None where no larger size was tried."""
-
-    value: int
-    does_not_fit: int | None
-    peak_memory_bytes: int
-
-
 class OutlookShown(TypedDict):
     """Other sizes of the same training, as far as they were asked for."""
 
     scaling: list[ScaledPoint]
-    largest_microbatch: Limit | None
-    longest_sequence: Limit | None
+    largest_microbatch: SizeLimit | None
+    longest_sequence: SizeLimit | None
 
 
 class Profile(TypedDict):

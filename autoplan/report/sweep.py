@@ -16,7 +16,7 @@ from autoplan.plan import Plan
 from autoplan.report import units, words
 from autoplan.report.bars import Bar
 from autoplan.report.html.markup import Markup, element
-from autoplan.report.scaling import MEANING, batch_note
+from autoplan.report.scaling import MEANING, batch_note, beyond
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.sizing.sweeps import Limit, Point, Sweep
 
@@ -117,7 +117,7 @@ def _label(x: float, y: float, text: str, *, anchor: str = "start", bold: bool =
 def _title(found: Sweep) -> str:
     job = found.points[0].job
     parts = [
-        f"{job.nodes} node{'s' if job.nodes > 1 else ''}" if found.over != "nodes" else "",
+        words.counted(job.nodes, "node") if found.over != "nodes" else "",
         f"batch {job.global_batch}" if len(found.batches) == 1 else "",
         f"{job.model.seq_len} tokens a sample" if found.over != "seq_len" and job.model.seq_len
         else "",
@@ -188,9 +188,8 @@ def _limits(found: Sweep) -> Iterator[tuple[str, str]]:
         ("length", found.longest_sequence, "tokens in a sample"),
     ):
         if limit is not None:
-            beyond = "more cannot be had" if limit.bound is None else f"{limit.bound} do not fit"
-            plan = words.decided(limit.plan)
-            yield name, f"{limit.value} {unit}; {beyond} ({plan}, {_memory(limit.plan)})"
+            plan = f"{words.decided(limit.plan)}, {_memory(limit.plan)}"
+            yield name, f"{limit.value} {unit}; {beyond(limit.short)} ({plan})"
 
 
 def _notes(found: Sweep) -> Iterator[str]:
@@ -237,9 +236,4 @@ def _record(found: Sweep, point: Point) -> dict[str, Any]:
 def _limit(limit: Limit | None) -> dict[str, Any] | None:
     if limit is None:
         return None
-    return {
-        "value": limit.value,
-        "does_not_fit": limit.bound,
-        "peak_memory_bytes": limit.plan.estimate.peak_memory_bytes,
-        "mesh": asdict(limit.plan.mesh),
-    }
+    return asdict(limit.short) | {"mesh": asdict(limit.plan.mesh)}

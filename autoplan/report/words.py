@@ -77,7 +77,7 @@ def decided(plan: Plan) -> str:
 def batch(plan: Plan) -> str:
     """How the global batch is cut."""
     per_rank = plan.microbatch * plan.num_microbatches
-    pieces = _plural(plan.num_microbatches, "microbatch", "microbatches")
+    pieces = counted(plan.num_microbatches, "microbatch", "microbatches")
     return (
         f"each data-parallel rank takes {per_rank} of {plan.job.global_batch} samples a step,"
         f" as {pieces} of {plan.microbatch}"
@@ -144,5 +144,6 @@ def memory_binds(plan: Plan) -> str | None:
     )
 
 
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 node``, ``2 nodes``; by default many end in s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"

@@ -9,7 +9,7 @@ from typing import Literal
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job, Pins
 from autoplan.plan import Plan
-from autoplan.plan_details import SizeLimit
+from autoplan.plan_details import SizeLimit, scaling_among
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.series import Series
 
@@ -25,6 +25,14 @@ class Point:
     job: Job
     plan: Plan | None
     reason: str = ""
+
+    @property
+    def devices(self) -> int:
+        return self.job.world_size
+
+    @property
+    def samples_per_s(self) -> float | None:
+        return self.plan and self.plan.estimate.samples_per_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,12 +72,8 @@ class Sweep:
         return tuple(dict.fromkeys(point.job.global_batch for point in self.points))
 
     def scaling(self, point: Point) -> float | None:
-        """Samples per second per device over those of the first plan: ``T_n / (n T_1)``."""
-        first = next((each.plan for each in self.points if each.plan), None)
-        if self.over != "nodes" or first is None or point.plan is None:
-            return None
-        each = [plan.estimate.samples_per_s / plan.job.world_size for plan in (point.plan, first)]
-        return each[0] / each[1]
+        """As ``scaling_among`` the points; None where they are not of several nodes."""
+        return scaling_among(self.points, point) if self.over == "nodes" else None
 
 
 def point_of(series: Series, job: Job, time_limit_s: float | None) -> Point:
