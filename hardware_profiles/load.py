@@ -115,6 +115,14 @@ def digest(profile: ProfileFacts) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
+def with_digest(profile: ProfileFacts) -> ProfileFacts:
+    """A measured profile that tells its own digest; another one as it is."""
+    if profile.machine is None:
+        return profile
+    machine = profile.machine.model_copy(update={"digest": digest(profile)})
+    return profile.model_copy(update={"machine": machine})
+
+
 def _with_parts(profile: dict[str, Any], label: str) -> dict[str, Any]:
     """The profile with the tables of the devices and links that it names."""
     return profile | {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autoplan.calibration.factors import Factors
-from hardware_profiles.load import digest
+from hardware_profiles.load import with_digest
 from hardware_profiles.schema import ProfileFacts
 
 Tree = dict[str, Any]
@@ -47,11 +47,7 @@ def corrected(facts: ProfileFacts, factors: Factors, words: str) -> ProfileFacts
     for link in (tree["intra_node"], tree["inter_node"]):
         _slow_link(link, factors.of("messages"), words)
     made = ProfileFacts.model_validate(tree)
-    if facts.machine is None:
-        return made
-    return made.model_copy(
-        update={"machine": facts.machine.model_copy(update={"digest": digest(made)})}
-    )
+    return with_digest(made.model_copy(update={"machine": facts.machine}))
 
 
 def _slow_link(link: Tree, factor: float, words: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from autoplan.errors import ProfileError
+from autoplan.cli.files import check_profile
 
 _NO_LOG = "99"
 
@@ -33,10 +33,7 @@ def calibrate(
     ] = False,
 ) -> None:
     """Train by a plan here, set predicted against measured, and correct the profile by it."""
-    if output is not None and output.suffix != ".toml":
-        raise ProfileError(f"-o {output}: the name of a profile ends in .toml")
-    if output is not None and not output.parent.is_dir():
-        raise ProfileError(f"-o {output}: {output.parent} is not a directory; create it first")
+    check_profile(output)
     from autoplan import api, launch
     from autoplan.cli.progress import ProgressDisplay, logs_held
 

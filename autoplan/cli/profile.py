@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autoplan.errors import ProfileError
+from autoplan.cli.files import check_profile
 
 INTERRUPTED = 130
 
@@ -30,10 +30,7 @@ def profile(
     ] = None,
 ) -> None:  # fmt: skip
     """Measure this machine, alone or under torchrun, and keep its profile for plans made here."""
-    if output is not None and output.suffix != ".toml":
-        raise ProfileError(f"-o {output}: the name of a profile ends in .toml")
-    if output is not None and not output.parent.is_dir():
-        raise ProfileError(f"-o {output}: {output.parent} is not a directory; create it first")
+    check_profile(output)
     from datetime import UTC, datetime
 
     from autoplan import launch

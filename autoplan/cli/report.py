@@ -34,6 +34,8 @@ def report(
     """Show a saved plan and the estimate stored in it."""
     from autoplan import api
 
+    check_directory("--html", html)
+    check_directory("--trace", trace)
     show(api.load_plan(path), html=html, trace=trace, as_json=as_json)
 
 
@@ -45,9 +47,7 @@ def show(
     as_json: bool,
     search_s: float | None = None,
 ) -> None:
-    """Writes the files that are asked for, and prints the report."""
-    check_directory("--html", html)
-    check_directory("--trace", trace)
+    """Writes the files that are asked for, whose directories are there, and prints the report."""
     if html is not None:
         from autoplan.report.html import page
 

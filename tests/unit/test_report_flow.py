@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.plan_details import BlockFlow, FlowOperator, TensorRead
-from autoplan.report.flow_boxes import Drawing, drawing_of
+from autoplan.report.flow_boxes import Box, Drawing, drawing_of
 from autoplan.report.layered import Layout, layout
 from tests.unit.sample_timed import FLOW
 
@@ -36,7 +37,7 @@ def flows(draw: Any) -> BlockFlow:
         )
         operators.append(
             FlowOperator(
-                name=f"{draw(st.sampled_from(['', 'a', 'a.b']))}/op#{number}",
+                name=f"{draw(st.sampled_from(['', 'a', 'a.b']))}/op{number}#{number}",
                 placement=draw(st.sampled_from(["Replicate()", "Shard(1)"])),
                 reads=tuple(draw(st.lists(reads, max_size=3))),
                 flops=draw(st.sampled_from([0, 0, 9])),
@@ -80,15 +81,21 @@ def test_what_reads_nothing_stands_by_its_reader() -> None:
     assert layout([WIDTH] * 4, [(0, 1), (1, 3), (2, 3)]).layer == (0, 1, 1, 2)
 
 
+def operators_in(box: Box) -> int:
+    names = box.told.split(", ")
+    return int(box.told.split()[0]) if box.told.endswith("operators") else len(names)
+
+
 @settings(deadline=None, max_examples=100)
 @given(flows())
 def test_every_operator_is_in_a_box_and_reads_what_it_read(flow: BlockFlow) -> None:
     found = drawing_of(flow, ("Replicate()", "Shard(1)"))
     assert all(source < target for source, target in found.edges)
     boxes = [box for box in found.boxes if box.kind == "operators"]
-    several = [int(box.told.split()[0]) for box in boxes if box.told.endswith("operators")]
-    assert len(boxes) <= len(flow.operators)
-    assert sum(several) <= len(flow.operators)
+    modules = Counter(each.name.rpartition("/")[0] or "the block" for each in flow.operators)
+    assert sum((Counter({box.name: operators_in(box)}) for box in boxes), Counter()) == modules
+    told = [name for box in boxes for name in box.told.split(", ") if "operators" not in name]
+    assert len(set(told)) == len(told)
     again = {operator.recomputed for operator in flow.operators}
     assert {box.recomputed for box in boxes} == again
     assert {box.placement for box in boxes} == {each.placement for each in flow.operators}
