@@ -43,11 +43,10 @@ class Sharing(nn.Module):
     def __init__(self, *, all_of_it: bool) -> None:
         super().__init__()
         first = Residual()
-        self.layers = nn.ModuleList([first] + [Residual() for _ in range(LAYERS - 1)])
-        if all_of_it:
-            self.layers = nn.ModuleList([first] * LAYERS)
-        for layer in self.layers:
+        layers = [first if all_of_it else Residual() for _ in range(LAYERS - 1)]
+        for layer in layers:
             layer.up.weight = first.up.weight
+        self.layers = nn.ModuleList([first, *layers])
         self.out = nn.Linear(WIDTH, 8)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
