@@ -68,8 +68,8 @@ class StepMeasurement:
     Attributes:
         steps: how many were timed.
         step_s: from all ranks being ready to the last being done, the optimizer included.
-        other_load: the share of the machine's processor time that other processes took meanwhile;
-            None where the system does not tell.
+        other_load: the share of a machine's processor time that other processes took meanwhile, of
+            the machine where it is largest; None where the system does not tell.
         messages: empty where none are sent, or the backend does not tell.
     """
 

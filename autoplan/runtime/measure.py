@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from autoplan.errors import PlanError
 from autoplan.measurement import MessageMeasurement, RankMeasurement, Spread, StepMeasurement
 from autoplan.runtime.live_bytes import LiveBytes
+from autoplan.runtime.machine_load import Load, LoadClock, other_load
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.pass_clock import PassClock
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.weights import local
+from autoplan.trace.collection import collection_paused
 
 if TYPE_CHECKING:
     from autoplan.runtime.data import Batch
@@ -45,11 +47,27 @@ _OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = 
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.0),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.0),
 }
-_FIGURES = (
-    "pp_rank", "busy_s", "optimizer_s", "forward_s", "backward_s", "waiting_s", "peak_bytes",
-    "parameters", "gradients", "optimizer_state", "own_cpu_s", "all_cpu_s",
-)  # fmt: skip
-_HELD = ("parameters", "gradients", "optimizer_state")
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Of a step on one rank; numbers alone, for a row of a tensor."""
+
+    busy_s: float
+    optimizer_s: float
+    forward_s: float
+    backward_s: float
+    waiting_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Of a step on one rank, likewise."""
+
+    peak_bytes: float
+    parameter_bytes: float
+    gradient_bytes: float
+    optimizer_state_bytes: float
 
 
 def measure_steps(
@@ -103,37 +121,53 @@ class _Steps:
         self._optimizer = _OPTIMIZERS[module.plan.job.optimizer](self._learning)
 
     def measured(self, steps: int) -> StepMeasurement:
-        own: dict[str, float] = {**dict.fromkeys(_FIGURES, 0.0), **self._bytes()}
+        own_bytes = self._bytes()
         for _ in range(WARM_UP):
             self._step()
         gc.collect()
-        gc.disable()
-        try:
-            step_s = self._timed(steps, own)
+        with collection_paused():
+            clock = LoadClock()
+            timed = self._timed(steps)
+            own_load = clock.load()
             messages = () if self._is_gpu or self._mesh.world_size == 1 else self._messages()
-        finally:
-            gc.enable()
-        own["pp_rank"] = float(self._mesh.pp_rank)
-        rows = self._of_all([own[name] for name in _FIGURES])
-        ranks: list[dict[str, float]] = [dict(zip(_FIGURES, row, strict=True)) for row in rows]
+        medians = map(statistics.median, zip(*map(astuple, timed), strict=True))
+        ends_s = self._of_all([each.busy_s for each in timed])
+        loads = [Load(*row) for row in self._of_all(astuple(own_load))]
         return StepMeasurement(
             steps=steps,
-            step_s=_spread(step_s),
-            ranks=tuple(self._rank(number, found) for number, found in enumerate(ranks)),
+            step_s=_spread([max(of_step) for of_step in zip(*ends_s, strict=True)]),
+            ranks=self._ranks(_Times(*medians), own_bytes),
             messages=messages,
-            other_load=_other_load(ranks),
+            other_load=other_load(
+                loads, int(os.environ.get("LOCAL_WORLD_SIZE", str(self._mesh.world_size)))
+            ),
         )
 
-    def _rank(self, number: int, found: dict[str, float]) -> RankMeasurement:
-        host = ("forward_s", "backward_s", "waiting_s")
+    def _ranks(self, own_times: _Times, own_bytes: _Bytes) -> tuple[RankMeasurement, ...]:
+        """Of all ranks, by rank."""
+        pp_ranks = [int(row[0]) for row in self._of_all([self._mesh.pp_rank])]
+        times = [_Times(*row) for row in self._of_all(astuple(own_times))]
+        nbytes = [_Bytes(*row) for row in self._of_all(astuple(own_bytes))]
+        return tuple(
+            self._rank(number, *found)
+            for number, found in enumerate(zip(pp_ranks, times, nbytes, strict=True))
+        )
+
+    def _rank(self, number: int, pp_rank: int, times: _Times, nbytes: _Bytes) -> RankMeasurement:
         return RankMeasurement(
             rank=number,
-            pp_rank=int(found["pp_rank"]),
-            busy_s=found["busy_s"],
-            optimizer_s=found["optimizer_s"],
-            peak_bytes=int(found["peak_bytes"]),
-            held_bytes={name: int(found[name]) for name in _HELD},
-            **{name: None if self._is_gpu else found[name] for name in host},
+            pp_rank=pp_rank,
+            busy_s=times.busy_s,
+            optimizer_s=times.optimizer_s,
+            peak_bytes=int(nbytes.peak_bytes),
+            held_bytes={
+                "parameters": int(nbytes.parameter_bytes),
+                "gradients": int(nbytes.gradient_bytes),
+                "optimizer_state": int(nbytes.optimizer_state_bytes),
+            },
+            forward_s=None if self._is_gpu else times.forward_s,
+            backward_s=None if self._is_gpu else times.backward_s,
+            waiting_s=None if self._is_gpu else times.waiting_s,
         )
 
     def _step(self) -> float:
@@ -149,11 +183,10 @@ class _Steps:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def _timed(self, steps: int, own: dict[str, float]) -> list[float]:
-        """Seconds of every step on the slowest rank; ``own`` gets this rank's medians."""
+    def _timed(self, steps: int) -> list[_Times]:
+        """Of every step on this rank."""
         clock = PassClock()
-        found: list[list[float]] = []
-        busy_before, cpu_before, wall_s = _busy_s(), time.process_time(), time.perf_counter()
+        found: list[_Times] = []
         with clock.timing(self._module.programs):
             for _ in range(steps):
                 self._mesh.barrier()
@@ -161,17 +194,19 @@ class _Steps:
                 started_s = self._now_s()
                 begins_s = self._step()
                 ended_s = self._now_s()
-                passes = clock.forward_s, clock.backward_s, clock.waiting_s
-                found.append([ended_s - started_s, ended_s - begins_s, *passes])
+                found.append(
+                    _Times(
+                        ended_s - started_s,
+                        ended_s - begins_s,
+                        clock.forward_s,
+                        clock.backward_s,
+                        clock.waiting_s,
+                    )
+                )
         self._mesh.barrier()
-        names = "busy_s", "optimizer_s", "forward_s", "backward_s", "waiting_s"
-        own |= dict(zip(names, map(statistics.median, zip(*found, strict=True)), strict=True))
-        own["own_cpu_s"] = (time.process_time() - cpu_before) / (time.perf_counter() - wall_s)
-        own["all_cpu_s"] = (_busy_s() - busy_before) / (time.perf_counter() - wall_s)
-        ends = self._of_all([row[0] for row in found])
-        return [max(of_step) for of_step in zip(*ends, strict=True)]
+        return found
 
-    def _bytes(self) -> dict[str, float]:
+    def _bytes(self) -> _Bytes:
         """Of a step behind the first, which makes the optimizer's state."""
         if self._is_gpu:
             self._step()
@@ -191,12 +226,12 @@ class _Steps:
         gradients = [p.grad for p in self._learning if p.grad is not None]
         self._optimizer.zero_grad()
         states = (v for each in self._optimizer.state.values() for v in each.values())
-        return {
-            "peak_bytes": float(peak),
-            "parameters": _nbytes(self._state.parameters.values()),
-            "gradients": _nbytes(gradients),
-            "optimizer_state": _nbytes(v for v in states if isinstance(v, Tensor)),
-        }
+        return _Bytes(
+            float(peak),
+            _nbytes(self._state.parameters.values()),
+            _nbytes(gradients),
+            _nbytes(v for v in states if isinstance(v, Tensor)),
+        )
 
     def _messages(self) -> tuple[MessageMeasurement, ...]:
         """By kind, as the profiler sees them, on the rank where each kind takes longest."""
@@ -244,21 +279,3 @@ def _nbytes(tensors: Iterable[Tensor]) -> float:
 def _tensors(batch: Batch) -> list[Tensor]:
     values = batch.values() if isinstance(batch, Mapping) else batch
     return [value for value in values if isinstance(value, Tensor)]
-
-
-def _busy_s() -> float:
-    """Seconds that all processors of the machine worked since it started; 0 if it does not tell."""
-    try:
-        told = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    except OSError:
-        return 0.0
-    user, nice, system, _, _, *interrupts = map(int, told[:7])
-    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
-
-
-def _other_load(ranks: Sequence[dict[str, float]]) -> float | None:
-    """What processors of one machine did for others, over what they could do."""
-    if not ranks[0]["all_cpu_s"]:
-        return None
-    rates = ranks[0]["all_cpu_s"] - sum(rank["own_cpu_s"] for rank in ranks)
-    return max(0.0, rates / (os.cpu_count() or 1))

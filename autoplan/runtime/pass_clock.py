@@ -8,10 +8,10 @@ the device's where the host computes itself.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -27,12 +27,24 @@ class PassClock:
 
     def __init__(self, read_s: Seconds = time.perf_counter) -> None:
         self._read_s = read_s
-        self._depth: dict[str, int] = {}
+        self._depth: Counter[str] = Counter()
         self._started_s: dict[str, float] = {}
         self.restart()
 
     def restart(self) -> None:
-        self.forward_s = self.backward_s = self.waiting_s = 0.0
+        self._seconds: dict[str, float] = dict.fromkeys(("forward", "backward", "waiting"), 0.0)
+
+    @property
+    def forward_s(self) -> float:
+        return self._seconds["forward"]
+
+    @property
+    def backward_s(self) -> float:
+        return self._seconds["backward"]
+
+    @property
+    def waiting_s(self) -> float:
+        return self._seconds["waiting"]
 
     @contextmanager
     def timing(self, programs: Iterable[nn.Module]) -> Iterator[None]:
@@ -51,8 +63,9 @@ class PassClock:
                 (dist.Work, "wait", "waiting"),
                 (torch_private, "wait", "waiting"),
             ):
-                timed = self._timed(getattr(owner, name), what)
-                stack.enter_context(mock.patch.object(owner, name, timed))
+                call = getattr(owner, name)
+                stack.callback(setattr, owner, name, call)
+                setattr(owner, name, self._timed(call, what))
             yield
 
     def _timed(self, call: Callable[..., Any], what: str) -> Callable[..., Any]:
@@ -67,12 +80,11 @@ class PassClock:
 
     def _begin(self, what: str) -> None:
         """Starts the outermost of nested calls."""
-        self._depth[what] = self._depth.get(what, 0) + 1
+        self._depth[what] += 1
         if self._depth[what] == 1:
             self._started_s[what] = self._read_s()
 
     def _end(self, what: str) -> None:
         self._depth[what] -= 1
         if not self._depth[what]:
-            passed_s = self._read_s() - self._started_s[what]
-            setattr(self, f"{what}_s", getattr(self, f"{what}_s") + passed_s)
+            self._seconds[what] += self._read_s() - self._started_s[what]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import autoplan
 from autoplan.errors import PlanError
 from autoplan.measurement import StepMeasurement
 from autoplan.runtime.parallelize import parallelize
@@ -13,6 +14,7 @@ from autoplan.runtime.weights import local
 from tests.distributed.cases import Case, graph_of, greedy_plan, make_batches, make_model
 from tests.distributed.harness import run_ranks
 from tests.distributed.pipelines import Cell, pipeline_plan
+from tests.parity import normed
 
 STEPS = 3
 TP = Case("gpt", (1, 2), 0, False, torch.float64, 2, "adamw")
@@ -61,6 +63,19 @@ def test_a_rank_alone_sends_nothing() -> None:
     found, _ = measured(0, Case("mlp", (1, 1), 0, False, torch.float32, 2, "adamw"))
     assert found.messages == ()
     assert found.ranks[0].waiting_s == 0
+
+
+def test_running_statistics_are_put_back() -> None:
+    pm = autoplan.compile(
+        normed.model_of("mlp"), normed.batch_of(4), global_batch=4, precision="fp32"
+    )
+    before = {name: value.clone() for name, value in pm.named_buffers()}
+    pm.measure(normed.batch_of(4), STEPS)
+    after = dict(pm.named_buffers())
+    assert after
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    pm.train_step(normed.batch_of(4))
+    assert not all(torch.equal(after[name], value) for name, value in before.items())
 
 
 def test_two_steps_are_refused() -> None:
