@@ -24,7 +24,7 @@ from autoplan.zoo.presets import PRESETS
 from autoplan.zoo.pretrained import pretrained
 from benchmarks.device_check.check import DoesNotFitError, StepFigures
 from benchmarks.device_check.settings import Setting
-from hardware_profiles.load import digest, load_facts
+from hardware_profiles.load import load_facts, with_digest
 from hardware_profiles.schema import ProfileFacts
 from hardware_profiles.write import save
 
@@ -120,14 +120,8 @@ def roomy(facts: ProfileFacts) -> ProfileFacts:
     """A profile that says several times the memory."""
     memory = facts.device.memory_bytes
     more = memory.model_copy(update={"value": _ROOMY * memory.value, "provenance": "assumed"})
-    made = facts.model_copy(
-        update={"device": facts.device.model_copy(update={"memory_bytes": more})}
-    )
-    if facts.machine is None:
-        return made
-    return made.model_copy(
-        update={"machine": facts.machine.model_copy(update={"digest": digest(made)})}
-    )
+    device = facts.device.model_copy(update={"memory_bytes": more})
+    return with_digest(facts.model_copy(update={"device": device}))
 
 
 def case_of(setting: Setting) -> ModelUnderPlan:
