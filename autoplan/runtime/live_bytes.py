@@ -15,9 +15,9 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from autoplan.runtime.torch_private import FakeTensor, TorchDispatchMode, storage_id
 
 Kind = Callable[[], str]
 
@@ -76,10 +76,11 @@ class LiveBytes(TorchDispatchMode):
 
     def relabel(self, tensor: Tensor, kind: str) -> None:
         """Says anew of what kind a tensor is."""
-        known = self._live.get(_local(tensor).untyped_storage()._cdata)
+        key = storage_id(_local(tensor).untyped_storage())
+        known = self._live.get(key)
         if known is not None:
             ref, before, nbytes = known
-            self._live[_local(tensor).untyped_storage()._cdata] = ref, kind, nbytes
+            self._live[key] = ref, kind, nbytes
             self._by_kind[before] -= nbytes
             self._by_kind[kind] += nbytes
 
@@ -88,7 +89,7 @@ class LiveBytes(TorchDispatchMode):
         storage = local.untyped_storage()
         if not (self._fakes if isinstance(local, FakeTensor) else storage.device.type != "meta"):
             return
-        key = storage._cdata
+        key = storage_id(storage)
         known = self._live.get(key)
         if known is None or known[0]() is not storage:
             self._let_go(key, None)
@@ -97,13 +98,14 @@ class LiveBytes(TorchDispatchMode):
         self._resized(storage)
 
     def _resized(self, storage: Any) -> None:
-        known = self._live.get(storage._cdata)
+        key = storage_id(storage)
+        known = self._live.get(key)
         if known is None or known[0]() is not storage:
             return
         ref, kind, before = known
         now = storage.nbytes()
         if now != before:
-            self._live[storage._cdata] = ref, kind, now
+            self._live[key] = ref, kind, now
             self._add(kind, now - before)
 
     def _let_go(self, key: int, ref: Any) -> None:

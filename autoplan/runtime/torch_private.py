@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 import torch.distributed.pipelining.schedules  # noqa: F401  (no name of torch leads there before)
+from torch._subclasses.fake_tensor import FakeTensor  # noqa: F401  (read from here)
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (likewise)
 
 _USED = (
     "torch.ops._c10d_functional.all_reduce",
@@ -25,6 +27,9 @@ _USED = (
     "torch.distributed.pipelining.schedules._ComputationType",
     "torch.distributed.pipelining.schedules._add_reduce_grad",
     "torch.distributed.pipelining.schedules._add_send_recv",
+    "torch._subclasses.fake_tensor.FakeTensor",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.UntypedStorage._cdata",
 )
 _OVERRIDDEN = (
     "torch.distributed.pipelining.schedules._PipelineScheduleRuntime._maybe_compute_loss",
@@ -65,8 +70,13 @@ all_reduce, all_gather, reduce_scatter, all_to_all, wait, queue_callback = (
 )
 _graph_task, flatten_mesh = (resolve(name) for name in _USED[6:8])
 ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
-    resolve(name) for name in _USED[8:]
+    resolve(name) for name in _USED[8:13]
 )
+
+
+def storage_id(storage: Any) -> int:
+    """Identity of the memory, valid while something holds it."""
+    return storage._cdata
 
 
 def is_in_backward() -> bool:

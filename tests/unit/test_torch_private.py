@@ -12,7 +12,7 @@ from autoplan.trace import torch_private as trace
     "name", sorted({*trace.PRIVATE_NAMES, *codegen.PRIVATE_NAMES, *runtime.PRIVATE_NAMES})
 )
 def test_torch_still_has(name):
-    assert callable(resolve(name))
+    assert resolve(name) is not None
 
 
 def test_a_name_that_vanished_is_named():
