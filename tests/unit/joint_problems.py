@@ -98,6 +98,10 @@ class ListedFamily:
     def apart(self, boundary: Mapping[str, int]) -> tuple[Apart, ...]:
         return self.ways[boundary[CROSSING]].apart
 
+    @property
+    def least_apart(self) -> tuple[Apart, ...]:
+        return min((way.apart for way in self.ways), key=_apart_elements)
+
     def crossings(self, boundary: Mapping[str, int]) -> tuple[Crossing, ...]:
         return self.ways[boundary[CROSSING]].cuts
 
@@ -347,6 +351,10 @@ def _shared(one: Apart, share: float) -> Apart:
         count=1,
     )
     return replace(one, unit=unit)
+
+
+def _apart_elements(apart: tuple[Apart, ...]) -> float:
+    return sum(one.unit.trained_elements + one.unit.frozen_elements for one in apart)
 
 
 def _seconds_of(config: Config, cluster: ClusterSpec, elements: float) -> float:

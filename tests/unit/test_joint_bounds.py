@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoplan.search.pipeline.costs import rank_memory
@@ -86,6 +86,7 @@ def test_without_a_pipeline(seed):
 
 @settings(deadline=None, max_examples=200)
 @given(_SEEDS)
+@example(2077)  # fits with fewer elements apart than where the search begins
 def test_one_stage_a_rank(seed):
     check(random_problem(seed, joint_configs.staged, most_items=5))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -136,10 +136,14 @@ class Family:
 
     def apart(self, boundary: Boundary) -> tuple[Apart, ...]:
         """Parameters that blocks read and other items too."""
+        return self._apart(lambda one: one.elements[one.placements.index(boundary[one.name])])
 
-        def elements(one: SharedParameter) -> float:
-            return one.elements[one.placements.index(boundary[one.name])]
+    @property
+    def least_apart(self) -> tuple[Apart, ...]:
+        """As ``apart``, with the fewest elements that each can have on a rank."""
+        return self._apart(lambda one: min(one.elements))
 
+    def _apart(self, elements: Callable[[SharedParameter], float]) -> tuple[Apart, ...]:
         return tuple(
             Apart(
                 items=one.items,

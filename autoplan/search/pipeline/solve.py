@@ -166,7 +166,7 @@ class ConfigSearch:
         if self._turns():
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
         if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
-            self._follow_path(self._refined(cuts))
+            self._follow_path(self._refined(cuts))  # round trips, which take long, only here
             return False
         if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
@@ -207,7 +207,12 @@ class ConfigSearch:
             elements=family.elements,
             tied=tied_of(family.menus) if self._config.pp == 1 else (),
         )
-        least = replace(self._costs, cuts=family.least_crossings, tied=family.most_tied)
+        least = replace(
+            self._costs,
+            cuts=family.least_crossings,
+            tied=family.most_tied,
+            apart=family.least_apart,
+        )
         return Bounds(least, model, rates)
 
     def _free_bound_s(self) -> float:
@@ -226,7 +231,8 @@ class ConfigSearch:
             self._bound_s = math.inf
             return None
         self._bound_s = max(self._bound_s, found.value + self._bounds.head_s)
-        self._follow_path(found.cuts)
+        if not has_round_trips(self._config.shape):
+            self._follow_path(found.cuts)
         return found.cuts
 
     def _refined(self, cuts: tuple[int, ...]) -> tuple[int, ...]:
