@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoplan import api, capacity
-from autoplan.errors import PlanError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import ModelSource
 from autoplan.plan import Plan
 from tests.unit.sample_plan import PLAN
@@ -47,13 +47,24 @@ def test_points_are_plans_of_their_own(plan: Plan, grows: bool) -> None:
 
 
 def test_limits_fit_and_the_next_size_does_not() -> None:
-    tight = api.plan(MODEL, nodes=1, global_batch=64, memory_limit="2.2GiB", **REQUEST)
+    tight = api.plan(MODEL, nodes=1, global_batch=64, memory_limit="2.135GiB", **REQUEST)
     outlook = capacity.outlook(tight, limits=True).outlook
     assert outlook is not None
     limit = outlook.largest_microbatch
     assert limit is not None
     assert limit.peak_memory_bytes <= tight.estimate.memory_limit_bytes
-    assert limit.does_not_fit in (None, limit.value + 1)
+    assert limit.does_not_fit == limit.value + 1
+    mesh = {"pp": tight.mesh.pp, "dp": tight.mesh.dp, "tp": tight.mesh.tp}
+
+    def planned(microbatch: int) -> Plan:
+        pins = {**mesh, "microbatch": microbatch}
+        batch = microbatch * tight.mesh.dp
+        given = {"nodes": 1, "global_batch": batch, "memory_limit": "2.135GiB", "pins": pins}
+        return api.plan(MODEL, **given, **REQUEST)
+
+    assert planned(limit.value).microbatch == limit.value
+    with pytest.raises(InfeasibleError):
+        planned(limit.value + 1)
     assert outlook.longest_sequence is None
 
 
