@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoplan.search.pipeline.round_trips import _GROUP, _Trips
+from autoplan.search.pipeline.trips import GROUP, Trips
 from cost_models.pipeline import simulate
 from cost_models.schedule_times import StageTimes
 
@@ -18,7 +18,7 @@ _SECONDS = st.floats(0.5, 1.5)
 def test_a_step_fits_what_its_simulation_takes(data):
     """One range for each rank, of known times: what is proven is below the simulation, and above
     what each rank takes alone."""
-    ranks = data.draw(st.integers(2, _GROUP + 3))
+    ranks = data.draw(st.integers(2, GROUP + 3))
     microbatches = data.draw(st.integers(ranks, 6 * ranks))
     times = [
         StageTimes(
@@ -43,7 +43,7 @@ def test_a_step_fits_what_its_simulation_takes(data):
 def test_messages_show_where_ranks_are_busy_for_as_long():
     """With equal ranks, a step takes up to a message there and one back for each microbatch more
     than without messages: most of that is proven."""
-    ranks, microbatches, message_s = _GROUP, 64 * _GROUP, 0.01
+    ranks, microbatches, message_s = GROUP, 64 * GROUP, 0.01
     times = [
         StageTimes(
             forward_s=1.0,
@@ -60,7 +60,7 @@ def test_messages_show_where_ranks_are_busy_for_as_long():
     assert trips.fit(alone_s + 2.0 * microbatches * message_s)
 
 
-def _trips(times: list[StageTimes], microbatches: int) -> _Trips:
+def _trips(times: list[StageTimes], microbatches: int) -> Trips:
     ranks = len(times)
     ahead = ranks - 1 - np.arange(ranks)
     left = microbatches - 1 - ahead
@@ -77,7 +77,7 @@ def _trips(times: list[StageTimes], microbatches: int) -> _Trips:
     for rank in range(1, ranks):
         hops_s[rank, rank] = times[rank - 1].send_forward_s + times[rank].send_backward_s
     own_s = ahead.astype(np.float64) * backward_s
-    return _Trips(
+    return Trips(
         cycle_s=spread(cycle_s),
         own_s=spread(own_s),
         extra_s=spread(np.zeros(ranks), np.inf),

@@ -33,7 +33,6 @@ from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.critical_path import CriticalPath
 
 Floats = npt.NDArray[np.float64]
-_ROOMS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -60,15 +59,21 @@ class BoundRows:
     """Bounds of one configuration.
 
     Attributes:
-        tables: see ``tables_of``.
-        room: the number of the one that has the room of ranges.
+        rooms, twice: by begin and end of ranges, see ``rooms_of`` and ``twice_of``.
+        room: which of the rooms counts.
     """
 
     costs: WholeCosts
     rates: RankRates
     values: ItemValues
-    tables: Floats
+    rooms: Floats
+    twice: Floats
     room: int = 0
+
+    @cached_property
+    def tables(self) -> Floats:
+        """What the weights of rows are of: rooms, then what is read twice."""
+        return np.concatenate([self.rooms, self.twice])
 
     def along(self, path: CriticalPath) -> BoundRows:
         """Bounds by one path alone."""
@@ -129,16 +134,18 @@ class BoundRows:
     def _weights(self, blocks: Floats, root: Floats, pricer: ItemPricer) -> Floats:
         """By rank, what each of ``tables`` counts: memory at its price, and parameters at theirs
         where one range can have several readers."""
-        weights = np.zeros((len(blocks), len(self.tables)))
-        weights[:, self.room] = -blocks[:, BYTE]
+        of_rooms, of_twice = (
+            np.zeros((len(blocks), len(tables))) for tables in (self.rooms, self.twice)
+        )
+        of_rooms[:, self.room] = -blocks[:, BYTE]
         least, most = self.rates.row.cuts(len(self.costs.is_block))
-        for number, (items, elements) in enumerate(self.costs.tied, _ROOMS):
-            for rank in np.flatnonzero(self.tables[number, least[:-1], most[1:]]):
+        for number, (items, elements) in enumerate(self.costs.tied):
+            for rank in np.flatnonzero(self.twice[number, least[:-1], most[1:]]):
                 rates = rates_of(root[rank])
-                weights[rank, number] = -self._twice(items, elements, rates, pricer)
-        return weights
+                of_twice[rank, number] = -self._twice_s(items, elements, rates, pricer)
+        return np.concatenate([of_rooms, of_twice], axis=1)
 
-    def _twice(
+    def _twice_s(
         self, items: tuple[int, ...], elements: float, rates: Rates, pricer: ItemPricer
     ) -> float:
         """What one more reader of a parameter counts too often."""
@@ -165,17 +172,23 @@ class BoundRows:
         return RangeEnds(costs=self.costs, rates=self.rates)
 
 
-def tables_of(costs: WholeCosts, values: ItemValues) -> Floats:
-    """Of all ranges by begin and end: bytes for their items, without and with what blocks make
-    again, and for each parameter that several parts of the root read, how many more of them than
-    one there are."""
+def rooms_of(costs: WholeCosts, values: ItemValues) -> Floats:
+    """Of all ranges by begin and end, bytes for their items: first without what blocks make again,
+    then with it for each of ``_most_blocks``."""
     room = room_bytes(costs, values.model, values.widest, values.late)
     again = [
         recomputing_room_bytes(costs, values.model, most, values.late)
         for most in _most_blocks(costs)
     ]
-    more = [readers_beyond_one(items, len(costs.is_block)) for items, _ in costs.tied]
-    return np.array([room, *again, *more])
+    return np.array([room, *again])
+
+
+def twice_of(costs: WholeCosts) -> Floats:
+    """Of all ranges by begin and end, for each parameter that several parts of the root read, how
+    many more of them than one there are."""
+    ends = len(costs.is_block) + 1
+    more = [readers_beyond_one(items, ends - 1) for items, _ in costs.tied]
+    return np.array(more, dtype=np.float64).reshape(len(more), ends, ends)
 
 
 def _most_blocks(costs: WholeCosts) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from autoplan.search.pipeline.bound_rows import BoundRows, PricedRows, tables_of
+from autoplan.search.pipeline.bound_rows import BoundRows, PricedRows, rooms_of, twice_of
 from autoplan.search.pipeline.item_prices import ItemPricer, ItemPrices, Rates
 from autoplan.search.pipeline.item_values import ItemValues
 from autoplan.search.pipeline.model import Model
@@ -38,8 +38,13 @@ class Bounds:
     def __init__(self, costs: WholeCosts, model: Model, rates: RankRates) -> None:
         self.rates = rates
         self._values = ItemValues(model=model, row=rates.row, late=late_parts(costs, model))
-        tables = tables_of(costs, self._values)
-        self.rows = BoundRows(costs=costs, rates=rates, values=self._values, tables=tables)
+        self.rows = BoundRows(
+            costs=costs,
+            rates=rates,
+            values=self._values,
+            rooms=rooms_of(costs, self._values),
+            twice=twice_of(costs),
+        )
         self._costs = costs
         self._watched = sorted({0, rates.ranks[-1] // 2, rates.ranks[-1]})
         self._tried: list[PricedRows] = []

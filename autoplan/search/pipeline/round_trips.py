@@ -11,19 +11,14 @@ b, which comes before b's backward of i + k, with k = b - a + 1. Beyond what all
 with c = F + B, h the messages there and back, and N_b = m - 1 - w_b for m microbatches, for any
 n k <= N_b. So where ranks are busy for about as long, messages between them show.
 
-For a step of less than t beyond the shares, every rank b and all a need, with the most such trips,
-
-    K = sum of c + sum of h - k T_b <= (N_b - n k) / n x (T_b - c_b),  T_b = (t - w_b B_b) / N_b
-
-The largest K over all a is known from that of the rank before; the least over all cuts is found
-rank by rank. References for w_b B_b that do not depend on the range, and T that do not rise with b,
-only make K less. Trips are looked at within groups of ``_GROUP`` ranks.
+``trips`` says whether a limit leaves cuts of which no such path takes longer; here the least such
+limit is looked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +28,14 @@ from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.item_prices import ItemPricer
 from autoplan.search.pipeline.objectives import Counted, RankObjective, Weights
 from autoplan.search.pipeline.range_ends import RangeEnds
+from autoplan.search.pipeline.trips import Trips
 from cost_models.schedules import PipelineShape
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-_GROUP = 16
-_HALVINGS = 12
 _HIGHEST = 1.1
+"""The highest limit tried, over the bound that is known."""
+_HALVINGS = 12
+"""Of what is between the two: to a 4096th."""
 
 
 def has_round_trips(shape: PipelineShape) -> bool:
@@ -86,7 +82,7 @@ class RoundTrips:
             for of in zip(*((rows.share, rows.extra) for rows in self._tried), strict=True)
         )
         at = np.arange(len(cuts) - 1), np.diff(cuts) - bands.shortest, np.array(cuts[1:])
-        trips = _Trips(
+        trips = Trips(
             cycle_s=cycle_s,
             own_s=own_s,
             extra_s=bands.extra,
@@ -105,53 +101,6 @@ class RoundTrips:
             else:
                 low_s = middle_s
         return low_s
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Trips:
-    """Seconds of ranges, by rank, length and end.
-
-    Attributes:
-        cycle_s: of a forward and a backward.
-        own_s: of as many backwards as a rank has forwards ahead.
-        extra_s: bounds of what a rank alone takes; inf where there is no range.
-        own_reference_s: of ``own_s``, by rank.
-        hops_s: by rank and cut before it, a message there and one back.
-        start: by length and end, the first item.
-        left: by rank, N.
-    """
-
-    cycle_s: Floats
-    own_s: Floats
-    extra_s: Floats
-    own_reference_s: Floats
-    hops_s: Floats
-    start: npt.NDArray[np.int64]
-    left: npt.NDArray[np.int64]
-
-    def fit(self, limit_s: float) -> bool:
-        """Whether there are cuts of which no path is known to take more than a limit."""
-        goal_s = (limit_s - self.own_reference_s) / np.maximum(1, self.left)
-        goal_s = np.maximum.accumulate(goal_s[::-1])[::-1]
-        counts = self.own_s >= (limit_s - self.left * goal_s)[:, None, None]
-        open_ = self.extra_s <= limit_s
-        over = np.full(self.start.shape[1], np.inf)
-        over[0] = 0.0
-        for rank in range(len(goal_s)):
-            trip = rank % _GROUP
-            if trip:
-                goes_on = over + self.hops_s[rank] + (goal_s[rank - 1] - goal_s[rank])
-                over = np.maximum(0.0, goes_on)
-            else:
-                over = np.where(over < np.inf, 0.0, np.inf)
-            short_s = goal_s[rank] - self.cycle_s[rank]
-            reached = np.where(open_[rank], over[self.start] - short_s, np.inf)
-            trips = int(self.left[rank]) // (trip + 1)
-            if trips:
-                slack = np.maximum(0.0, trip / trips * short_s)
-                reached[counts[rank] & (reached > slack)] = np.inf
-            over = reached.min(axis=0)
-        return bool(over[-1] < np.inf)
 
 
 def _objective(known: RankObjective, ahead: int) -> RankObjective:
