@@ -43,11 +43,17 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """A tensor that an evaluation returns for one microbatch; ``batch_dim`` None: for all alike."""
+    """A tensor that an evaluation returns for one microbatch.
+
+    Attributes:
+        batch_dim: along which samples lie; None: the same for all samples.
+        parts: of that dim, one after the other, each of which holds all samples.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     batch_dim: int | None
+    parts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,6 +105,7 @@ def _outputs(choices: Choices) -> tuple[Output, ...]:
             shape=choices.shape(ref, Replicate()),
             dtype=choices.graph.meta(ref).dtype,
             batch_dim=placement.dim if isinstance(placement, Shard) else None,
+            parts=placement.parts if isinstance(placement, Shard) else 1,
         )
         for ref, placement in placements
     )

@@ -44,6 +44,8 @@ def check_same_batch(inputs: Sequence[Tensor], mesh: RankMesh) -> None:
 
 def _fingerprint(value: Tensor) -> Tensor:
     """A number that changes with the values and with the order of the rows."""
+    if not value.numel():
+        return torch.zeros((), dtype=torch.float64, device=value.device)
     rows = value.reshape(max(value.shape[:1], default=1), -1).sum(1, dtype=torch.float64)
     if value.is_floating_point():
         rows = rows.nan_to_num(posinf=_INFINITE, neginf=-_INFINITE)

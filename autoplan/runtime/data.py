@@ -152,16 +152,25 @@ class BatchReader:
                 f"batch {self.samples} feeds {expected}: drop a last batch of another size "
                 "(DataLoader(drop_last=True)), or plan for this one"
             )
-        given, planned = _kind(value.dtype), _kind(getattr(torch, entry.meta.dtype))
-        if given != planned:
-            raise PlanError(
-                f"input {entry.target!r} holds {given} values but the model was planned for "
-                f"{planned} ones: feed {entry.meta.dtype}"
-            )
+        check_kind(entry.target, value, entry.meta.dtype)
 
     def _expected(self) -> str:
         names = ", ".join(repr(entry.target) for entry in self.inputs)
         return f"feed the inputs that the model was planned for, {names}"
+
+
+def check_kind(name: str, value: Tensor, dtype: str) -> None:
+    """Values of an input are of the kind that was planned for.
+
+    Raises:
+        PlanError: when truth values, numbers of things and measures are confused.
+    """
+    given, planned = _kind(value.dtype), _kind(getattr(torch, dtype))
+    if given != planned:
+        raise PlanError(
+            f"input {name!r} holds {given} values but the model was planned for {planned} ones: "
+            f"feed {dtype}"
+        )
 
 
 def _kind(dtype: torch.dtype) -> str:

@@ -25,6 +25,7 @@ from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.agreement import check_same_batch
 from autoplan.runtime.collectives import AxisGroup
+from autoplan.runtime.data import check_kind
 from autoplan.runtime.direct_calls import DIRECT_ATEN
 from autoplan.runtime.forward_pipeline import run_forward
 from autoplan.runtime.mesh import RankMesh
@@ -142,8 +143,11 @@ class Evaluator:
         return given
 
     def _placed(self, name: str, value: Tensor) -> Tensor:
-        if value.is_floating_point() and name in self._metas:
-            value = value.to(getattr(torch, self._metas[name].dtype))
+        if name in self._metas:
+            dtype = self._metas[name].dtype
+            check_kind(name, value, dtype)
+            if value.is_floating_point():
+                value = value.to(getattr(torch, dtype))
         return value.to(self._mesh.device, non_blocking=True)
 
     def _batch_dim(self, name: str, value: Tensor) -> int | None:

@@ -54,11 +54,19 @@ class Rows:
         if dim is None:
             whole.copy_(parts[0])
             return
-        start = 0
+        target, along, start = _by_part(whole, output), dim + 1, 0
         for part in parts:
-            size = min(part.shape[dim], whole.shape[dim] - start)
-            whole.narrow(dim, start, size).copy_(part.narrow(dim, 0, size))
+            source = _by_part(part, output)
+            size = min(source.shape[along], target.shape[along] - start)
+            target.narrow(along, start, size).copy_(source.narrow(along, 0, size))
             start += size
+
+
+def _by_part(value: Tensor, output: Output) -> Tensor:
+    """The dim of the samples as two: its parts, and what lies in each of them."""
+    assert output.batch_dim is not None
+    size = value.shape[output.batch_dim] // output.parts
+    return value.unflatten(output.batch_dim, (output.parts, size))
 
 
 def rows_of(
@@ -72,7 +80,14 @@ def rows_of(
     Raises:
         PlanError: when the inputs have none, or different numbers of them.
     """
-    sizes = {name: tensors[name].shape[dim] for name, dim in dims.items() if dim is not None}
+    along = {name: dim for name, dim in dims.items() if dim is not None}
+    for name, dim in along.items():
+        if tensors[name].dim() <= dim:
+            raise PlanError(
+                f"input {name!r} has shape {tuple(tensors[name].shape)}, but samples lie along its "
+                f"dim {dim}: feed a batch"
+            )
+    sizes = {name: tensors[name].shape[dim] for name, dim in along.items()}
     if len(set(sizes.values())) != 1:
         found = ", ".join(f"{name!r} has {size}" for name, size in sizes.items())
         raise PlanError(

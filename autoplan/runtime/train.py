@@ -80,20 +80,22 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, microbatches: Sequence[Inputs]) -> Tensor:
         """The global loss, without gradients."""
-        self._begin()
-        counts = self._counts(microbatches)
-        total = self._engine.evaluate(self._drawing(microbatches), counts)
+        with self.forwards():
+            counts = self._counts(microbatches)
+            total = self._engine.evaluate(self._drawing(microbatches), counts)
         self._end()
         return self._mesh.sum_over_samples(total)
 
     @contextmanager
     def forwards(self) -> Iterator[None]:
-        """Brackets forwards that no backward follows."""
+        """Brackets forwards that no backward follows, which may fail: no gradients are lost."""
         self._begin()
-        yield
-        for stage in self._stages:
-            stage.data_parallel.free_gathered()
-        self._is_running = False
+        try:
+            yield
+        finally:
+            for stage in self._stages:
+                stage.data_parallel.free_gathered()
+            self._is_running = False
 
     def _begin(self) -> None:
         if self._is_running or self._gradient_sum.is_open:

@@ -73,17 +73,26 @@ def test_ranks_run_every_forward_without_waiting_for_each_other(
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 7), st.integers(1, 4), st.integers(0, 2), st.integers(0, 1))
-def test_what_is_cut_is_joined_again(count: int, microbatch: int, more: int, dim: int) -> None:
-    """Each sample makes three values of the output's dim."""
+@given(
+    st.integers(0, 7), st.integers(1, 4), st.integers(0, 2), st.integers(0, 1), st.integers(1, 3)
+)
+def test_what_is_cut_is_joined_again(
+    count: int, microbatch: int, more: int, dim: int, repeats: int
+) -> None:
+    """Each sample makes three values of the output's dim, which has all samples several times."""
+
+    def made(piece: torch.Tensor) -> torch.Tensor:
+        return torch.cat([piece.repeat_interleave(3, dim) + of for of in range(repeats)], dim)
+
     rows = Rows(count=count, microbatch=microbatch, pieces=max(1, -(-count // microbatch)) + more)
     value = torch.arange(5.0 * count).reshape(count, 5).movedim(0, dim)
-    parts = [piece.repeat_interleave(3, dim) for piece in rows.cut(value, dim)]
+    parts = [made(piece) for piece in rows.cut(value, dim)]
     assert len(parts) == rows.pieces
-    output = Output(shape=tuple(parts[0].shape), dtype="float32", batch_dim=dim)
+    shape = tuple(parts[0].shape)
+    output = Output(shape=shape, dtype="float32", batch_dim=dim, parts=repeats)
     whole = rows.place(output, ALONE.device)
     rows.join(parts, output, whole)
-    assert torch.equal(whole, value.repeat_interleave(3, dim))
+    assert torch.equal(whole, made(value))
 
 
 def test_inputs_of_other_numbers_of_samples():

@@ -49,6 +49,8 @@ class Classifier(nn.Module):
             return scores, self.scale
         if self.style == "object":
             return Found(scores)
+        if self.style == "twice":
+            return torch.cat([scores, -scores])
         if self.style == "size":
             return scores, len(x)
         return 2 * scores if doubled else scores
@@ -86,6 +88,11 @@ def both(style: str, rows: int = ROWS, **others: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("rows", [1, 3, 4, 9])
 def test_any_number_of_samples(rows):
     torch.testing.assert_close(*both("tensor", rows))
+
+
+@pytest.mark.parametrize("rows", [0, 3, 4])
+def test_samples_that_an_output_has_twice_keep_their_order(rows):
+    torch.testing.assert_close(*both("twice", rows))
 
 
 def test_containers_are_those_of_the_model():
@@ -212,7 +219,18 @@ def test_wrong_calls_are_refused():
             pm(x=given["x"], doubled=[True])
         with pytest.raises(PlanError, match="by position"):
             pm(given["x"], x=given["x"])
+        with pytest.raises(PlanError, match=r"'x' holds integer values but.*feed float32"):
+            pm(x=given["x"].long())
+        with pytest.raises(PlanError, match=r"'x' has shape \(\), but samples lie along its dim 0"):
+            pm(x=torch.tensor(1.0))
         assert pm(x=given["x"]).shape == (ROWS, 5)
+
+
+def test_an_evaluation_that_fails_ends_no_training():
+    pm, given = module_of(Classifier()).eval(), batch()
+    with torch.no_grad(), pytest.raises(IndexError, match="out of bounds"):
+        pm(x=given["x"], labels=given["labels"] + 5)
+    assert torch.isfinite(pm.train().train_step(given))
 
 
 def test_units_of_zero_are_read_inside_alone():

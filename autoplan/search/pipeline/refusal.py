@@ -99,7 +99,7 @@ def _of_batch(job: Job, stack: Stack, degrees: tuple[int, ...]) -> str | None:
             f"of {near}, or another number of GPUs"
         )
     size = pins.microbatch
-    if size is None or any(batch // dp % size == 0 for dp in dividing):
+    if size is None or not dividing or any(batch // dp % size == 0 for dp in dividing):
         return None
     samples = batch // dividing[0]
     return (
