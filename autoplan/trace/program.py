@@ -25,6 +25,7 @@ from autoplan.trace.guards import (
 )
 from autoplan.trace.huggingface import causal_attention, whole_experts
 from autoplan.trace.inputs import Input
+from autoplan.trace.partial_graphs import partial_graphs_unprinted
 from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once
 from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.source_lines import line_of_error, lines_recorded
@@ -124,6 +125,7 @@ def export_loss(
             refuse_python_random(refuse),
             lines_recorded(program),
             uncompiled_graphs(),
+            partial_graphs_unprinted(),
         ):
             return torch.export.export(program, tensors, strict=False)
     except (AutoplanError, CannotFoldError):
