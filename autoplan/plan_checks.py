@@ -1,5 +1,6 @@
 """What must agree within a plan, whoever wrote it: degrees and devices, stages and blocks.
 
+What each value may be for itself is in ``autoplan.plan_values``.
 Nothing here knows the model; whether the names in a plan are those of a model is checked where the
 plan meets it (``autoplan.sharding.assignment``).
 """
@@ -10,13 +11,13 @@ from collections import Counter
 
 from autoplan.errors import PlanError
 from autoplan.plan import Estimate, Plan, RegionPlan, StagePlan
+from autoplan.plan_values import LONGEST_S, stray_value
 from cost_models.schedule_times import check_times
 from cost_models.schedules import PipelineShape, ScheduleError
 from hardware_profiles.validation import one_line
 
 _PARTS = ("compute_s", "exposed_comm_s", "bubble_s", "optimizer_s")
 _ROUNDING = 1e-6
-_LONGEST_S = 1e12
 
 
 def check_plan(plan: Plan) -> None:
@@ -34,6 +35,9 @@ def check_plan(plan: Plan) -> None:
     _check_estimate(plan.estimate)
     _check_timings(plan)
     _check_flows(plan)
+    stray = stray_value(plan)
+    if stray is not None:
+        raise _wrong(*stray)
 
 
 def _check_counts(plan: Plan) -> None:
@@ -77,7 +81,7 @@ def _check_estimate(estimate: Estimate) -> None:
     if below is not None:
         raise _wrong(f"estimate.{below}", f"{parts[below]} s is less than none")
     known_s = sum(parts.values())
-    if not 0 < estimate.step_s < _LONGEST_S or abs(known_s - estimate.step_s) > (
+    if not 0 < estimate.step_s < LONGEST_S or abs(known_s - estimate.step_s) > (
         _ROUNDING * estimate.step_s
     ):
         raise _wrong("estimate.step_s", f"{estimate.step_s} s is not the {known_s} s of its parts")

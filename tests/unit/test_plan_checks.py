@@ -13,6 +13,7 @@ from autoplan import plan_io
 from autoplan.errors import PlanError
 from tests.unit.sample_pipeline import LAYERS, PIPELINE
 from tests.unit.sample_plan import PLAN
+from tests.unit.sample_timed import TIMED
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -91,3 +92,38 @@ def test_without_a_pipeline_there_is_no_schedule_and_no_stage() -> None:
 def test_a_wrong_plan_is_not_written() -> None:
     with pytest.raises(PlanError, match=r"estimate\.stages: 0 for 1 ranks"):
         plan_io.to_json(replace(PLAN, estimate=replace(PLAN.estimate, stages=())))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("outlook.scaling.1.devices", 0, "0 is less than one"),
+        ("outlook.scaling.0.nodes", -1, "-1 is less than none"),
+        ("outlook.scaling.1.nodes", 1, "1 come after 1"),
+        ("outlook.scaling.0.samples_per_s", 5e-324, "5e-324 in steps of"),
+        ("outlook.scaling.0.samples_per_s", -98.16, "-98.16 per s is less than none"),
+        ("outlook.scaling.2.samples_per_s", 1.0, "only one of it and step_s"),
+        ("outlook.scaling.0.step_s", -0.1, "-0.1 s is less than none"),
+        ("outlook.scaling.0.step_s", 0.0, "0.0 s is less than any step takes"),
+        ("outlook.scaling.2.reason", "\x1b[2J", "'\\x1b[2J' has control characters"),
+        ("outlook.largest_microbatch.value", 0, "0 is less than one"),
+        ("estimate.timings.0.tail_s", 1e308, "1e+308 s is more than any training has"),
+        ("estimate.timings.0.times.forward_s", 1e308, "1e+308 s is more"),
+        ("estimate.timings.1.optimizer_s", -1.0, "-1.0 s is less than none"),
+        ("estimate.head_s", 1e308, "1e+308 s is more"),
+        ("estimate.exposed_by_axis_s.dp", 1e308, "1e+308 s is more"),
+        ("estimate.samples_per_s", 1e308, "1e+308 per s is more"),
+        ("estimate.mfu", 1e308, "1e+308 is more"),
+        ("estimate.modules.0.kind", "\x1b[31mRED", "'\\x1b[31mRED' has control characters"),
+        ("estimate.modules.1.activations", -1, "-1 is less than none"),
+        ("estimate.comm_s", {"\x9b2J": 0.1}, "'\\x9b2J' has control characters"),
+        ("alternatives.0.step_s", 1e308, "1e+308 s is more"),
+        ("flows.0.operators.0.name", "a\rb", "'a\\rb' has control characters"),
+        ("flows.0.operators.1.reads.0.nbytes", -1, "-1 is less than none"),
+        ("job.cluster", "\x07", "'\\x07' has control characters"),
+    ],
+)  # fmt: skip
+def test_values_that_no_plan_has_are_named(path: str, value: Any, named: str) -> None:
+    found = complaint(TIMED, put(path, value))
+    assert found.startswith(f"plan file: {path}: {named}")
+    assert found.isprintable()
