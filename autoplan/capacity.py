@@ -190,14 +190,7 @@ def outlook(
         raise PlanError(
             f"{job.model.name} was made in Python: other sizes are for models that have a name"
         )
-    _job(
-        job.model,
-        job.cluster,
-        job.global_batch,
-        job.precision,
-        job.optimizer,
-        max(nodes, default=1),
-    )
+    request.check_nodes(job.cluster, nodes)
     made = _Made(job, tell)
     scaling = []
     for number, count in enumerate(nodes):

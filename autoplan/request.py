@@ -135,6 +135,17 @@ def make_job(
     return job
 
 
+def check_nodes(cluster: str, nodes: Iterable[int]) -> None:
+    """Refuses numbers of nodes that a cluster does not have.
+
+    Raises:
+        ProfileError, PlanError: as ``make_job``.
+    """
+    most = load_cluster(cluster).max_nodes
+    for count in nodes:
+        _check_range("nodes", count, most, cluster)
+
+
 def _check_range(what: str, value: int, most: int, cluster: str) -> None:
     if not 1 <= value <= most:
         raise PlanError(f"{value} {what}: {cluster} has 1 to {most}")

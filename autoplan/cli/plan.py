@@ -45,10 +45,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Plan the training of a model on a cluster."""
-    from autoplan import api
+    from autoplan import api, request
     from autoplan.cli.progress import ProgressDisplay, logs_held
 
     nodes_too = _scaling(scaling, grow_batch=grow_batch)
+    request.check_nodes(cluster, nodes_too)
     for option, path in (("-o", output), ("--html", html), ("--trace", trace)):
         check_directory(option, path)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -156,8 +156,11 @@ def values_of(option: str, text: str) -> tuple[int, ...]:
 
 def _part(text: str) -> Iterator[int]:
     first, dots, last = text.partition("..")
-    value = int(first)
-    yield value
-    while dots and value > 0 and 2 * value <= int(last):
-        value *= 2
+    value, most = int(first), int(last if dots else first)
+    if most < value:
+        raise ValueError(f"{text} descends")
+    while value <= most:
         yield value
+        if value < 1:
+            break
+        value *= 2

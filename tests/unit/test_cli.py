@@ -282,3 +282,11 @@ def test_a_batch_grows_along_nodes_alone(capsys) -> None:
     assert "--grow-batch: the batch grows along --scaling" in capsys.readouterr().err
     assert main([*REQUEST, "--scaling", "none"]) == 1
     assert "--scaling none: give numbers" in capsys.readouterr().err
+
+
+def test_nodes_are_seen_to_exist_before_planning(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(api, "plan", lambda *_, **__: pytest.fail("it planned"))
+    assert main([*REQUEST, "--scaling", "1..999999999999"]) == 1
+    assert "nodes: " in capsys.readouterr().err
+    assert main([*REQUEST, "--scaling", "4..1"]) == 1
+    assert "--scaling 4..1: give numbers" in capsys.readouterr().err

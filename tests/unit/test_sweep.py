@@ -50,13 +50,19 @@ def printed(found: Sweep) -> str:
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [("8", (8,)), ("4,1,2", (1, 2, 4)), ("1..16", (1, 2, 4, 8, 16)), ("3..20,1", (1, 3, 6, 12))],
+    [
+        ("8", (8,)),
+        ("4,1,2", (1, 2, 4)),
+        ("1..16", (1, 2, 4, 8, 16)),
+        ("3..20,1", (1, 3, 6, 12)),
+        ("4..4", (4,)),
+    ],
 )
 def test_values_as_lists_and_doublings(text: str, values: tuple[int, ...]) -> None:
     assert values_of("--nodes", text) == values
 
 
-@pytest.mark.parametrize("text", ["", "0", "a", "1,", "-2", "1..x", "1.5"])
+@pytest.mark.parametrize("text", ["", "0", "a", "1,", "-2", "1..x", "1.5", "4..1", "0..4"])
 def test_what_are_no_values_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match=r"--nodes .*: give numbers"):
         values_of("--nodes", text)
