@@ -1,4 +1,4 @@
-"""``autoplan completion``: what a shell needs to complete commands, options and their values.
+"""``autoplan completion``: what a shell needs to complete commands, options, models and clusters.
 
 The shell asks the command itself, by an environment variable that typer reads. Typer's own options
 for it write to the user's files and guess the shell; here it is printed.

@@ -19,7 +19,7 @@ def profile(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="A .toml file to save.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under 50 s, with fewer shapes; else under 10 min.")
+        bool, typer.Option("--quick", help="About 50 s, with fewer shapes; else under 10 min.")
     ] = False,
     base: Annotated[
         str | None,

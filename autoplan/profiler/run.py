@@ -53,7 +53,7 @@ def profile_machine(
 
     Args:
         base: the profile whose values stay where nothing is measured.
-        quick: in less than 50 s, with fewer shapes, sizes and repetitions.
+        quick: in about 50 s, with fewer shapes, sizes and repetitions.
         show: makes what shows progress, in the process of rank 0.
 
     Raises:
