@@ -1,13 +1,14 @@
 """The YAML configuration of Accelerate 1.15 (``accelerate launch --config_file``).
 
 Data parallelism is DDP (ZeRO 0) or FSDP2; a mesh of tensor and hybrid-sharded parallelism goes
-through ``parallelism_config``. There are no pipelines for training.
+through ``parallelism_config``, whose sizes multiply to the number of processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from autoplan.errors import PlanError
 from autoplan.export.decisions import Decisions
 from autoplan.export.exported import Exported, gathered_weights, heading
 
@@ -16,7 +17,17 @@ _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "'no'"}
 
 
 def accelerate(decisions: Decisions) -> Exported:
-    """One ``accelerate.yaml``."""
+    """One ``accelerate.yaml``.
+
+    Raises:
+        PlanError: the plan has a pipeline; Accelerate has none for training.
+    """
+    pp = decisions.plan.mesh.pp
+    if pp > 1:
+        raise PlanError(
+            f"--to accelerate: pp={pp}, and Accelerate has no pipelines for training; plan with "
+            "--pin pp=1, or use torchtitan or megatron"
+        )
     text = "\n".join(_lines(dict(_settings(decisions))))
     return Exported(
         framework=RELEASE,
@@ -69,8 +80,6 @@ def _left_out(decisions: Decisions) -> Iterator[str]:
         f"batches of {plan.microbatch} samples and Accelerator(gradient_accumulation_steps="
         f"{plan.num_microbatches}) in your script, and the optimizer ({plan.job.optimizer})"
     )
-    if mesh.pp > 1:
-        yield f"the pipeline of {mesh.pp} ranks: Accelerate has none for training"
     if mesh.tp > 1:
         yield "placements of single parameters on tp: those of transformers' tp_plan are used"
     if plan.zero in (1, 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -82,14 +83,22 @@ def test_deepspeed_batches_multiply() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    words = " ".join(export(STAGED, "accelerate").left_out)
-    assert f"the pipeline of {STAGED.mesh.pp} ranks" in words
     assert "operators run again" in " ".join(export(STAGED, "megatron").left_out)
 
 
-def test_a_script_without_the_model_cannot_have_a_pipeline() -> None:
-    with pytest.raises(PlanError, match="--pin pp=1"):
-        export(STAGED, "torch")
+@pytest.mark.parametrize("to", ["torch", "accelerate"])
+def test_what_has_no_pipelines_refuses_them(to: str) -> None:
+    with pytest.raises(PlanError, match=f"--to {to}: pp={STAGED.mesh.pp}.*--pin pp=1"):
+        export(STAGED, to)
+
+
+@pytest.mark.parametrize("zero", range(4))
+def test_sizes_of_accelerate_multiply_to_its_processes(zero: int) -> None:
+    plan = replace(FLAT, zero=zero, replicas=2 if zero else 1)
+    text = export(plan, "accelerate").files["accelerate.yaml"]
+    found = dict(line.strip().split(": ") for line in text.splitlines() if ": " in line)
+    sizes = [int(size) for name, size in found.items() if name.startswith("parallelism_config_")]
+    assert math.prod(sizes) == int(found["num_processes"]) == plan.job.world_size
 
 
 def test_the_script_is_python_and_names_every_block() -> None:
@@ -129,15 +138,14 @@ def test_megatron_parses_the_layout() -> None:
     parsed.validate_layer_layout(len(Decisions(STAGED).blocks), 0)
 
 
-@pytest.mark.parametrize("plan", [STAGED, FLAT], ids=["staged", "flat"])
-def test_accelerate_reads_its_file(plan: Plan, tmp_path: Path) -> None:
+def test_accelerate_reads_its_file(tmp_path: Path) -> None:
     config = pytest.importorskip(
         "accelerate.commands.config.config_args", reason="accelerate is not installed"
     )
     path = tmp_path / "accelerate.yaml"
-    path.write_text(export(plan, "accelerate").files["accelerate.yaml"], encoding="utf-8")
+    path.write_text(export(FLAT, "accelerate").files["accelerate.yaml"], encoding="utf-8")
     found = config.load_config_from_file(str(path))
-    assert found.num_processes == plan.job.world_size
+    assert found.num_processes == FLAT.job.world_size
 
 
 def test_deepspeed_reads_its_file(tmp_path: Path) -> None:
