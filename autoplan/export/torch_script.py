@@ -5,7 +5,8 @@ of a linear weight) and ``RowwiseParallel`` (``Shard(1)``). What a layer split b
 stays split only where the plan has it so all the way to the one layer split by rows beside it:
 where every operator of their module is split. Elsewhere it is gathered, which is slower and never
 wrong. Data parallelism is ``fully_shard`` over (replicas, shards), with shards of one rank for
-ZeRO 0.
+ZeRO 0. What is gathered and reduced when is as the plan's own runtime has it, by the table of
+``autoplan.capabilities``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
+from autoplan.capabilities import zero_stage
 from autoplan.errors import PlanError
 from autoplan.export.decisions import Decisions
 from autoplan.export.exported import Exported, gathered_weights, heading
@@ -53,7 +55,9 @@ def _settings(decisions: Decisions) -> Iterator[str]:
     yield f"TP = {plan.mesh.tp}"
     yield f"REPLICAS = {plan.replicas if plan.zero else plan.mesh.dp}"
     yield f"SHARDS = {decisions.shards if plan.zero else 1}"
-    yield f"RESHARD_AFTER_FORWARD = {plan.zero == 3}  # False: ZeRO {min(plan.zero, 2)}"
+    zero = zero_stage(plan.zero, pipeline=False, accumulates=True)
+    yield f"RESHARD_AFTER_USE = {not zero.keeps_weights}  # False: weights are gathered once a step"
+    yield f"REDUCE_EACH_MICROBATCH = {not zero.holds_full_gradients}  # False: once a step"
     yield f"MICROBATCH = {plan.microbatch}"
     yield f"MICROBATCHES = {plan.num_microbatches}"
     yield f"COMPUTE_DTYPE = {_DTYPES[plan.job.precision]}"
@@ -125,10 +129,12 @@ def _left_out(decisions: Decisions) -> Iterator[str]:
         yield "placements of single operators on tp, and activations split along the sequence"
     if plan.mesh.tp > 1 and odd:
         yield f"parameters placed as {', '.join(odd)} on tp: whole on every rank there"
-    if plan.zero == 1:
+    if plan.zero in (1, 2):
         yield gathered_weights(plan.zero)
     if decisions.recompute == "operators":
         yield "single operators that run again: only whole blocks do here"
+    if any(region.reconverted_inputs for region in plan.regions):
+        yield "inputs of blocks kept as they entered, and converted again in the backward"
     if plan.job.precision == "fp16":
         yield "the loss scaling of fp16"
     if plan.job.optimizer != "adamw":

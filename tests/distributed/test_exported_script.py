@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autoplan.export.decisions import Decisions
 from autoplan.export.torch_script import split_modules, torch_script
@@ -55,7 +57,9 @@ def _split(region: RegionPlan) -> RegionPlan:
 
 
 @pytest.mark.parametrize(
-    "case", [case_of((2, 2), 3, 2, True), case_of((1, 2), 0, 1, False)], ids=["2d", "tp"]
+    "case",
+    [case_of((2, 2), 3, 2, True), case_of((2, 2), 2, 2, False), case_of((1, 2), 0, 1, False)],
+    ids=["2d", "zero 2", "tp"],
 )
 def test_the_script_trains_as_one_device(case: Case, tmp_path: Path) -> None:
     decisions = Decisions(plan_of(case))
@@ -120,6 +124,54 @@ def _imported(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_messages_are_those_of_the_zero_stage(tmp_path: Path) -> None:
+    """Of the units of a model: two blocks and the root, in steps of two microbatches."""
+    found = run_ranks(_messages, 2, [_script(zero, tmp_path) for zero in range(1, 4)])
+    for stages in found:
+        assert stages == [(3, 3), (3, 2 * 3), (2 * 2 * 3, 2 * 3)]
+
+
+def _script(zero: int, folder: Path) -> Path:
+    path = folder / f"zero{zero}.py"
+    decisions = Decisions(plan_of(case_of((2, 1), zero, 2, False)))
+    path.write_text(torch_script(decisions).files["parallel.py"], encoding="utf-8")
+    return path
+
+
+def _messages(rank: int, paths: list[Path]) -> list[tuple[int, int]]:
+    """Gathers and reductions of the second step of each script."""
+    case = case_of((2, 1), 0, 2, False)
+    batch = {name: _of_rank(value, rank, case) for name, value in batches(case)[0].items()}
+    found = []
+    for path in paths:
+        script = _imported(path)
+        model = script.parallelize(make_model(case.model, DTYPE), "cpu")
+
+        def loss_of(k: int, script: Any = script, model: Any = model) -> Tensor:
+            rows = slice(k * script.MICROBATCH, (k + 1) * script.MICROBATCH)
+            return model(**{name: value[rows] for name, value in batch.items()}).loss
+
+        script.train_step(model, loss_of)
+        with Messages() as messages:
+            script.train_step(model, loss_of)
+        found.append(
+            (messages.counts["_allgather_base_"], messages.counts["_reduce_scatter_base_"])
+        )
+    return found
+
+
+class Messages(TorchDispatchMode):
+    """Counts collectives by the names of their operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
 
 
 def test_no_line_is_longer_than_a_screen() -> None:

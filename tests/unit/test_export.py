@@ -84,6 +84,13 @@ def test_deepspeed_batches_multiply() -> None:
 
 def test_what_is_left_out_is_said() -> None:
     assert "operators run again" in " ".join(export(STAGED, "megatron").left_out)
+    assert "ZeRO 2: weights are sharded" in " ".join(
+        export(replace(FLAT, zero=2), "torch").left_out
+    )
+    again = replace(sample_plan.LAYERS, recomputed_operators=("mul",), reconverted_inputs=(0,))
+    words = " ".join(export(replace(FLAT, regions=(again,)), "torch").left_out)
+    assert "single operators that run again" in words
+    assert "converted again in the backward" in words
 
 
 @pytest.mark.parametrize("to", ["torch", "accelerate"])
