@@ -74,13 +74,7 @@ def parallelize(
             hold different plans.
         UnsupportedModelError: when the model cannot run correctly in this mesh.
     """
-    if plan.fingerprint != graph.fingerprint:
-        raise PlanError("the plan was made for another model: plan this model anew")
-    reason = obstacle(graph, plan)
-    if reason is not None:
-        raise PlanError(reason)
-    if compiler is not None:
-        check_compiles(compiler, plan.schedule)
+    _check_runs(graph, plan, compiler)
     compute_dtype = _compute_dtype(plan)
     mesh = build_mesh(plan.mesh, plan.replicas, device)
     _check_same_plan(plan, mesh)
@@ -127,6 +121,17 @@ def parallelize(
         traced=_traced(model, graph, evaluation, len(emitted.inputs)),
         evaluator=Evaluator(kept, graph, emitted, plan, stages, trainer, axes, mesh),
     )
+
+
+def _check_runs(graph: OpGraph, plan: Plan, compiler: str | None) -> None:
+    """Raises PlanError where the plan is another model's, or cannot run."""
+    if plan.fingerprint != graph.fingerprint:
+        raise PlanError("the plan was made for another model: plan this model anew")
+    reason = obstacle(graph, plan)
+    if reason is not None:
+        raise PlanError(reason)
+    if compiler is not None:
+        check_compiles(compiler, plan.schedule)
 
 
 def _traced(
