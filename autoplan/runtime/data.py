@@ -60,9 +60,9 @@ class BatchReader:
         return self._in_order(self._of_batch(batch))
 
     def missing(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-        """Names of the inputs of the loss that a call does not give."""
+        """Names of the inputs of the loss that a call does not give, or gives as ``None``."""
         given = self._by_name(args, kwargs)
-        return [entry.target for entry in self.inputs if entry.target not in given]
+        return [entry.target for entry in self.inputs if given.get(entry.target) is None]
 
     def microbatches(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """The arguments of every microbatch, from this rank's share of the global batch.

@@ -136,11 +136,11 @@ class ParallelModule(nn.Module):
         Its ``backward()`` adds the gradients that ``train_step`` does. Without gradients
         (``torch.no_grad``) it works for any number of microbatches.
 
-        Without gradients and without all inputs that the loss is made of (no labels, no targets),
-        returns what the model returns for these inputs: any number of samples, those of this
-        data-parallel rank, the same for its model-parallel peers. Outputs are whole on every rank
-        of the pipeline and of ``tp``. Other lengths, and other arguments that the model has, are
-        traced when they first come. All ranks must call it.
+        Without gradients and without all inputs that the loss is made of (no labels or targets, or
+        ``None`` for them), returns what the model returns for these inputs: any number of samples,
+        those of this data-parallel rank, the same for its model-parallel peers. Outputs are whole
+        on every rank of the pipeline and of ``tp``. Other lengths, and other arguments that the
+        model has, are traced when they first come. All ranks must call it.
 
         Raises:
             PlanError: with gradients, when the plan has several microbatches or a pipeline, or an

@@ -119,6 +119,11 @@ class ModelForward:
         takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in named.values())
         return name in named or (takes_all and not isinstance(value, Tensor))
 
+    def defaults_to_none(self, name: str) -> bool:
+        """Whether ``None`` for an argument is the same as none; it is for a loss's targets."""
+        argument = inspect.signature(self._model.forward).parameters.get(name)
+        return argument is None or argument.default is None
+
     def capture(
         self,
         inputs: Mapping[str, Any],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import autoplan
 from autoplan.codegen import choices_of, emit_evaluation, emit_program
 from autoplan.errors import PlanError, UnsupportedModelError
-from autoplan.runtime.evaluation import KEPT_PROGRAMS
+from autoplan.runtime.evaluation_programs import KEPT_PROGRAMS
 from autoplan.runtime.module import ParallelModule
 from autoplan.runtime.parallelize import parallelize
 from autoplan.trace.capture import capture
@@ -148,14 +148,14 @@ def test_programs_used_last_are_kept():
     with torch.no_grad():
         for scale in range(KEPT_PROGRAMS):
             pm(x, scale=scale)
-        kept = dict(pm._evaluator._programs)
+        kept = dict(pm._evaluator._programs._kept)
         pm(x, scale=0)
         assert pm(x, scale=9)[1] == "9"
         assert pm(x, scale=0)[1] == "0"
     first, second, *_ = kept
-    assert pm._evaluator._programs[first] is kept[first]
-    assert second not in pm._evaluator._programs
-    assert len(pm._evaluator._programs) == KEPT_PROGRAMS
+    assert pm._evaluator._programs._kept[first] is kept[first]
+    assert second not in pm._evaluator._programs._kept
+    assert len(pm._evaluator._programs._kept) == KEPT_PROGRAMS
 
 
 def test_a_loss_function_leaves_the_targets_out():
@@ -167,7 +167,40 @@ def test_a_loss_function_leaves_the_targets_out():
     with torch.no_grad():
         torch.testing.assert_close(pm(x), model(x))
         torch.testing.assert_close(pm(input=x[:1]), model(x[:1]))
+        torch.testing.assert_close(pm(x, None), model(x))
+        torch.testing.assert_close(pm(input=x, targets=None), model(x))
         torch.testing.assert_close(pm(x, labels), F.cross_entropy(model(x), labels))
+
+
+def test_labels_that_are_none_are_left_out():
+    model, given = Classifier().eval(), batch()
+    pm = module_of(model)
+    with torch.no_grad():
+        for called in (pm(given["x"], None), pm(**given | {"labels": None}), pm(given["x"])):
+            torch.testing.assert_close(called, model(given["x"], None))
+    assert len(pm._evaluator._programs._kept) == 1
+    with pytest.raises(PlanError, match=r"'labels' is missing.*torch\.no_grad"):
+        pm(given["x"], labels=None)
+    with pytest.raises(PlanError, match="'labels' is a NoneType"):
+        pm.train_step(given | {"labels": None})
+
+
+class Asking(nn.Module):
+    """Must be told that there are no labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        return self.up(x) if labels is None else F.cross_entropy(self.up(x), labels)
+
+
+def test_a_model_without_a_default_is_told_of_no_labels():
+    model, x = Asking().eval(), batch()["x"]
+    pm = module_of(model)
+    with torch.no_grad():
+        torch.testing.assert_close(pm(x, labels=None), model(x, labels=None))
 
 
 def test_plain_values_of_the_example_stay():
