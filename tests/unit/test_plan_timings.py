@@ -8,6 +8,8 @@ from autoplan import plan_io
 from autoplan.plan import Plan
 from autoplan.report.held_memory import held_memory
 from autoplan.report.step import step_of
+from cost_models.collectives import collective_s
+from tests.unit.test_joint_plans import CLUSTER
 from tests.unit.test_joint_stored import priced
 
 PINS = [
@@ -58,5 +60,21 @@ def test_weights_are_gathered_as_often_as_zero_says() -> None:
     times = each.num_microbatches
     assert each.estimate.comm_bytes["all_gather dp"] == 2 * 4 * elements * times
     assert each.estimate.comm_bytes["reduce_scatter dp"] == 4 * elements * times
+    assert "all_reduce dp" not in each.estimate.comm_s
     gathers = once.estimate.comm_counts["all_gather dp"]
     assert each.estimate.comm_counts["all_gather dp"] == 2 * times * gathers
+
+
+def test_replicas_sum_what_is_left_of_each_scatter() -> None:
+    hybrid, pricing = priced("gated", 4, dp=4, zero=3, replicas=2)
+    estimate = hybrid.estimate
+    elements = sum(node.outputs[0].numel for node in pricing.graph.of_kind("parameter"))
+    times = hybrid.num_microbatches
+    assert estimate.comm_bytes["reduce_scatter dp"] == 4 * elements * times
+    assert estimate.comm_bytes["all_reduce dp"] == 4 * elements / 2 * times
+    assert estimate.comm_counts["all_reduce dp"] == estimate.comm_counts["reduce_scatter dp"]
+    mean = estimate.comm_bytes["all_reduce dp"] / estimate.comm_counts["all_reduce dp"]
+    most_s = estimate.comm_counts["all_reduce dp"] * collective_s("all_reduce", mean, 2, 2, CLUSTER)
+    assert 0 < estimate.comm_s["all_reduce dp"] <= most_s * (1 + 1e-9)  # concave in the bytes
+    over_dp = sum(s for name, s in estimate.comm_s.items() if name.endswith(" dp"))
+    assert 0 < estimate.exposed_by_axis_s["dp"] <= over_dp * (1 + 1e-9)

@@ -1,8 +1,8 @@
 """All messages of one pipeline rank in a step, hidden ones included, by collective and axis.
 
 Seconds are those that the search has priced. ZeRO 0 sums gradients in buckets; otherwise each unit
-(``loads.Unit``) has its own messages, and what hybrid sharding sums between replicas is in the
-seconds of the reduce-scatters.
+(``loads.Unit``) has its own messages, and hybrid sharding sums what each reduce-scatter left
+between replicas.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autoplan.capabilities import BUCKET_BYTES
 from autoplan.search.pipeline.loads import Load, Unit
@@ -33,8 +34,8 @@ def sent_by(found: Found, stages: Sequence[int]) -> dict[str, Sent]:
 
 
 def _over_dp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
-    load, seconds = found.value.loads[stage], found.value.seconds[stage].messages_s
-    clock = found.costs.clock
+    load, clock = found.value.loads[stage], found.costs.clock
+    seconds = clock.messages_s(load)
     zero, microbatches = clock.stage, clock.microbatches
     if not zero.shards_states:
         nbytes = STORED_BYTES * _trained(load)
@@ -47,9 +48,11 @@ def _over_dp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
     gradients = [unit.trained_elements for unit in load.units]
     gathered = _unit_by_unit(load.units, weights, COMPUTE_BYTES[clock.messages.precision])
     reduced = _unit_by_unit(load.units, gradients, STORED_BYTES)
+    summed = replace(reduced, nbytes=reduced.nbytes / found.config.shards)
     for kind, once, times in (
         ("all_gather", gathered, gathers),
         ("reduce_scatter", reduced, reductions),
+        ("all_reduce", summed, reductions),
     ):
         yield (
             kind,

@@ -25,8 +25,8 @@ _NEAR = 0.05
 class StageSeconds:
     """One stage: a microbatch's seconds, and once a step what comes before and after.
 
-    ``optimizer_s`` comes after ``tail_s``. ``messages_s`` are all over ``dp`` in one step, hidden
-    ones included, by collective; ``exposed_s`` is what shows of them in one step.
+    ``optimizer_s`` comes after ``tail_s``. ``exposed_s`` is what shows of the messages over ``dp``
+    in one step.
     """
 
     forward_s: float
@@ -36,7 +36,6 @@ class StageSeconds:
     tail_s: float
     optimizer_s: float
     exposed_s: float
-    messages_s: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +74,6 @@ class StageClock:
             tail_s=sum_s,
             optimizer_s=optimizer_s,
             exposed_s=sum_s,
-            messages_s={"all_reduce": sum_s},
         )
 
     def _sharded(self, load: Load, optimizer_s: float) -> StageSeconds:
@@ -93,8 +91,6 @@ class StageClock:
         tail_s = stage.reductions_per_step * (
             root_reduce_s + self._shown(reduce_s, load.backward_window_s)
         )
-        gathers = stage.gathers_per_step + self.microbatches * stage.gathers_per_microbatch
-        reductions = stage.reductions_per_step + self.microbatches * scatters
         return StageSeconds(
             forward_s=load.forward_s + forward_s,
             backward_input_s=load.backward_input_s + backward_s,
@@ -103,11 +99,20 @@ class StageClock:
             tail_s=tail_s,
             optimizer_s=optimizer_s,
             exposed_s=head_s + tail_s + self.microbatches * (forward_s + backward_s),
-            messages_s={
-                "all_gather": gathers * (root_gather_s + gather_s),
-                "reduce_scatter": reductions * (root_reduce_s + reduce_s),
-            },
         )
+
+    def messages_s(self, load: Load) -> dict[str, float]:
+        """All messages of a stage over ``dp`` in one step, hidden ones included, by collective."""
+        stage, messages = self.stage, self.messages
+        if not stage.shards_states:
+            return {"all_reduce": messages.sum_s(load)}
+        gathers = stage.gathers_per_step + self.microbatches * stage.gathers_per_microbatch
+        reductions = stage.reductions_per_step + self.microbatches * stage.reductions_per_microbatch
+        return {
+            "all_gather": gathers * sum(self._both(load, messages.gather_s)),
+            "reduce_scatter": reductions * sum(self._both(load, messages.scatter_s)),
+            "all_reduce": reductions * sum(self._both(load, messages.replicas_s)),
+        }
 
     def hides(self, load: Load) -> tuple[float, float]:
         """Whether a stage's compute outlasts the messages under its forward and its backward: 1 if

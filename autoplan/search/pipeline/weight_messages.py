@@ -33,13 +33,19 @@ class WeightMessages:
         return self._shared("all_gather", nbytes)
 
     def reduce_s(self, unit: Unit) -> float:
-        """Gradients of one unit, in fp32, to the ranks that store them."""
-        nbytes = unit.trained_elements * STORED_BYTES
-        seconds = self._shared("reduce_scatter", nbytes)
-        if self.config.replicas > 1:
-            each = nbytes / self.config.shards
-            seconds += self._sent("all_reduce", each, self.config.replicas)
-        return seconds
+        """Gradients of one unit, in fp32, to the ranks that store them, of all replicas."""
+        return self.scatter_s(unit) + self.replicas_s(unit)
+
+    def scatter_s(self, unit: Unit) -> float:
+        """Gradients of one unit to the ranks of a replica that store them."""
+        return self._shared("reduce_scatter", unit.trained_elements * STORED_BYTES)
+
+    def replicas_s(self, unit: Unit) -> float:
+        """The shard of one unit's gradients, summed over the replicas."""
+        if self.config.replicas == 1:
+            return 0.0
+        nbytes = unit.trained_elements * STORED_BYTES / self.config.shards
+        return self._sent("all_reduce", nbytes, self.config.replicas)
 
     def sum_s(self, load: Load) -> float:
         """All gradients of a stage, in fp32, summed over ``dp`` in buckets."""
