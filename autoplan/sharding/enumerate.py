@@ -7,7 +7,9 @@ to a result that is itself partial: then it enters as a partial, once, and its g
 
 On the batch axes only the batch is split. On ``tp`` the batch is, where its ranks share samples; a
 letter that is not the batch but shares a dim with it anywhere is left alone. How many samples there
-are is not asked: who takes such a strategy sees to it that the ranks divide them.
+are is not asked: who takes such a strategy sees to it that the ranks divide them. On ``cp`` every
+letter is offered, whatever it shares a dim with: which one is the tokens, ``sharding.context``
+knows.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ def _split(
         carried = _carried(equation, letter, tensors)
         if letter in equation.whole or not _allowed(equation, letter, carried, axis):
             continue
-        if any(carried) and not axis.splits_batch:
+        if any(carried) and axis.name == "tp":
             yield _strategy(equation, letter, 1)
             continue
         for count in dict.fromkeys((1, *parts.get(letter, ()))):
@@ -96,6 +98,8 @@ def _carried(equation: Equation, letter: str, tensors: Sequence[TensorMeta]) -> 
 
 
 def _allowed(equation: Equation, letter: str, carried: Sequence[bool], axis: MeshAxis) -> bool:
+    if axis.splits_tokens:
+        return True
     if axis.splits_batch:
         return all(carried)
     shares = axis.shares_samples and letter not in equation.only_batch_axes

@@ -65,7 +65,7 @@ class GraphRules:
             if opaque and keeps_samples_apart(node, inputs, self._graph.batch):
                 return (whole, split_by_samples(node, inputs))
             return (whole,)
-        if axis.splits_batch:
+        if axis.splits_batch or axis.splits_tokens:
             parts = arriving_parts(equation, arriving)
         else:
             parts = self._wishes.of(node, equation)

@@ -4,7 +4,8 @@ With grouped queries the query heads are (kv head ``h``, query within its group 
 ``h`` splits queries, keys and values together; splitting ``r`` keeps keys and values whole. So does
 splitting the positions ``s`` of the queries, where ranks have all keys and values (as the gathered
 context parallelism of Llama 3, arXiv:2407.21783, section 3.3.2); under a causal mask a stand-in
-knows where its queries stand.
+knows where its queries stand. Where ``cp`` has split them already, that stand-in is the call
+itself (``sharding.context``), and they are split no further.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from autoplan.sharding.equation import Dims, Equation, Letters, LocalOp, Shape
 from autoplan.sharding.rules.base import Call
 
 _IS_CAUSAL, _ENABLE_GQA = 5, 7
+_OF_ROWS = "causal_attention_of_rows"
+CAUSAL_OF_ROWS = f"autoplan.{_OF_ROWS}.default"
+"""Causal attention of a rank's share of the queries to all keys."""
 
 
 def _attention(call: Call) -> Equation | None:
@@ -45,7 +49,7 @@ def _attention(call: Call) -> Equation | None:
         outputs=(_without_ones((*q_heads, ("s",), ("e",)), sizes),),
         sizes=sizes,
         whole=frozenset(whole),
-        local_ops={"s": LocalOp("causal_attention_of_rows")} if causal else {},
+        local_ops={"s": LocalOp(_OF_ROWS)} if causal else {},
     )
 
 
@@ -65,4 +69,7 @@ def _without_ones(dims: Dims, sizes: dict[str, int]) -> Dims:
     return tuple(kept(letters) for letters in dims)
 
 
-RULES = {"aten.scaled_dot_product_attention.default": _attention}
+RULES = {
+    "aten.scaled_dot_product_attention.default": _attention,
+    CAUSAL_OF_ROWS: _attention,
+}
