@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+MOST_FLOW_OPERATORS = 160
+"""Of a block whose flow can still be read; that of others is not told."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorRead:

@@ -178,6 +178,19 @@ def test_many_ways_to_run_blocks_stay_small() -> None:
     assert "1 of 8 ways are drawn" in text
 
 
+def test_blocks_that_are_too_large_to_draw_are_named() -> None:
+    region = TIMED.regions[1]
+    rest = replace(region, blocks=region.blocks[2:], recomputed=())
+    split = (TIMED.regions[0], replace(region, blocks=region.blocks[:2], recomputed=()), rest)
+    for flows, named in ((TIMED.flows, "layers 2-"), ((), "layers 0-")):
+        text = page(replace(TIMED, regions=split, flows=flows))
+        assert f"more than 160 operators: {named}" in text
+        assert ("<svg" in text.partition('id="flows"')[2].partition("</section>")[0]) == bool(flows)
+    older = replace(TIMED, flows=(), estimate=replace(TIMED.estimate, modules=()))
+    assert "more than 160 operators" not in page(older)
+    assert "more than 160 operators" not in page(TIMED)
+
+
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(plans())
 def test_every_plan_file_has_a_page_a_text_and_a_json(plan: Plan) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from autoplan.plan import Plan, RegionPlan
-from autoplan.plan_details import BlockFlow, FlowOperator, TensorRead
+from autoplan.plan_details import MOST_FLOW_OPERATORS, BlockFlow, FlowOperator, TensorRead
 from autoplan.report import units
 from autoplan.report.flow_boxes import Box, Drawing, drawing_of, sent_text
 from autoplan.report.fold import block_pattern, named_blocks
@@ -42,7 +42,8 @@ def flows(plan: Plan) -> Markup | None:
         for (flow, region), count in zip(shown, drawn, strict=True)
         if region is not None and count <= _MOST_OPERATORS
     ]
-    if not known:
+    untold = _untold(plan)
+    if not known and not untold:
         return None
     parts: list[Markup] = []
     for number, (flow, region) in enumerate(known):
@@ -54,7 +55,29 @@ def flows(plan: Plan) -> Markup | None:
             parts.append(element("details", element("summary", title), *body))
     if len(shown) > len(known):
         parts.append(element("p", f"{len(known)} of {len(shown)} ways are drawn.", class_="note"))
-    return section("How blocks run", element("p", _NOTE, class_="note"), *parts, id_="flows")
+    if untold:
+        parts.append(element("p", untold, class_="note"))
+    note = element("p", _NOTE, class_="note") if known else None
+    return section("How blocks run", note, *parts, id_="flows")
+
+
+def _untold(plan: Plan) -> str:
+    """Which blocks are too large for a flow; plan files without modules, which are older, have
+    none at all."""
+    told = {flow.block for flow in plan.flows}
+    blocks = [
+        block
+        for region in plan.regions
+        if region.blocks and told.isdisjoint(region.blocks)
+        for block in region.blocks
+    ]
+    if not blocks or not plan.estimate.modules:
+        return ""
+    every = [block for region in plan.regions for block in region.blocks]
+    return (
+        f"Not drawn, as they have more than {MOST_FLOW_OPERATORS} operators: "
+        f"{named_blocks(blocks, every)}. pm.print_source() prints what they run."
+    )
 
 
 def _region(plan: Plan, flow: BlockFlow) -> RegionPlan | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autoplan.plan_details import BlockFlow, FlowOperator, TensorRead
+from autoplan.plan_details import MOST_FLOW_OPERATORS, BlockFlow, FlowOperator, TensorRead
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.ways import Mode, Ways, crossing_name
 from autoplan.sharding.assignment import relative_name
@@ -17,9 +17,6 @@ from autoplan.sharding.placement import Placement, Replicate, grad_of
 from autoplan.sharding.redistribute import Message
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, Ref, TensorMeta
-
-_MOST_OPERATORS = 160
-"""Of a block whose flow can still be read."""
 
 
 def flow_of(
@@ -31,7 +28,7 @@ def flow_of(
         choices: of all decisions of the region.
         block: the path under which the flow is known.
     """
-    if len(ways.region.calls) > _MOST_OPERATORS:
+    if len(ways.region.calls) > MOST_FLOW_OPERATORS:
         return None
     return _Flow(ways, costs, choices).whole(block)
 
