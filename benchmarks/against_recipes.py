@@ -53,8 +53,9 @@ class Row:
 
 
 def batch_of(seq_len: int | None, gpus: int) -> int:
-    """Samples of a step: four million tokens, or 1,024 images; one for each GPU at least."""
-    return max(gpus, _TOKENS // seq_len if seq_len else _SAMPLES)
+    """Samples of a step: four million tokens, or 1,024 images; as many on each GPU."""
+    samples = _TOKENS // seq_len if seq_len else _SAMPLES
+    return gpus * max(1, samples // gpus)
 
 
 def compared(
