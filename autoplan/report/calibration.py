@@ -14,6 +14,7 @@ from autoplan.calibration.factors import Factors, predicted_optimizer_s
 from autoplan.measurement import RankMeasurement, StepMeasurement
 from autoplan.plan import Plan
 from autoplan.report import units
+from autoplan.report.tables import plain_table
 from autoplan.report.text import PIPE_WIDTH
 
 BUSY = 0.05
@@ -113,7 +114,7 @@ def _messages(plan: Plan, found: StepMeasurement) -> Table:
 
 
 def _table(title: str, names: tuple[str, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column(title, no_wrap=True)
     for name in names:
         table.add_column(name, justify="right", overflow="fold")

@@ -21,6 +21,7 @@ from autoplan.report import units, words
 from autoplan.report.assumptions import installed_profile
 from autoplan.report.differences import Amount, Choice, Comparison, RankAmounts, compare
 from autoplan.report.fold import ranges
+from autoplan.report.tables import plain_table
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.report.trust import step_error
 
@@ -138,7 +139,7 @@ def _sections(found: Comparison, labels: tuple[str, str]) -> Iterator[tuple[str,
 
 
 def _table(*columns: str, text: Sequence[int] = (0,)) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     for number, name in enumerate(columns):
         is_text = number in text
         table.add_column(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from autoplan.findings import Effect, Finding, Findings
+from autoplan.report.tables import add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
 
 _EFFECTS: dict[Effect, tuple[str, str]] = {
@@ -55,9 +55,9 @@ def _summary(found: Findings) -> str:
 
 def _finding(finding: Finding) -> Iterator[RenderableType]:
     yield Padding(Text.assemble((finding.kind, "bold"), ": ", finding.what), (0, 0, 0, 2))
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table(headed=False)
     table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    add_words(table, "")
     for place in finding.places[:_SHOWN]:
         table.add_row("at", Text.assemble(place.where, "  ", (place.text, "italic")))
     if len(finding.places) > _SHOWN:

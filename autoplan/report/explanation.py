@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autoplan.explanation import Explanation, Memory, Rival, Variant, WhyNot, memory_parts
 from autoplan.report import units, words
+from autoplan.report.tables import plain_table
 from autoplan.report.text import PIPE_WIDTH
 
 _Show = Callable[[float], str]
@@ -151,7 +152,7 @@ def _answer(plan: Variant, answer: WhyNot, other: Variant) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     for number, name in enumerate(columns):
         is_text = number == 0 or name == "with"
         table.add_column(name, justify="left" if is_text else "right", no_wrap=name != "with")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from autoplan.plan import Estimate
 from autoplan.report import units
+from autoplan.report.tables import add_figures, add_words, plain_table
 
 _ROUNDING = 1e-9
 MESSAGE_COLUMNS = ("collective", "axis", "messages", "bytes", "time")
@@ -60,9 +61,9 @@ def message_tables(estimate: Estimate) -> RenderableType:
 
 def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]], *, words: int) -> Table:
     """A table whose first columns are words, the others numbers."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < words else "right")
+    table = plain_table()
+    add_words(table, *columns[:words])
+    add_figures(table, *columns[words:])
     for row in rows:
         table.add_row(*map(Text, row))
     return table

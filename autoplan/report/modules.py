@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autoplan.plan import Plan
 from autoplan.plan_details import ModuleMemory
 from autoplan.report import units
 from autoplan.report.fold import block_pattern
+from autoplan.report.tables import plain_table
 
 COLUMNS = ("module", "blocks", "total", "weights", "gradients", "optimizer", "activations")
 NOTE = (
@@ -51,7 +51,7 @@ def module_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 def module_table(plan: Plan) -> RenderableType:
     """The largest ones, for a terminal."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     for name in COLUMNS:
         is_name = name == "module"
         table.add_column(

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autoplan.plan import OpaquePlan
 from autoplan.report import units
+from autoplan.report.tables import add_words, plain_table
 
 CURE = "Every rank of tp computes the whole of them; autoplan.register_rule tells how they split."
 
 
 def opaque_table(opaque: Sequence[OpaquePlan]) -> RenderableType:
     """A row for each operator, and what to do about them."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("operator", overflow="fold")
+    table = plain_table()
+    add_words(table, "operator")
     for title in ("calls", "a microbatch", "batch"):
         table.add_column(title, no_wrap=True)
-    table.add_column("first", overflow="fold")
+    add_words(table, "first")
     for each in opaque:
         table.add_row(
             Text(each.operator),

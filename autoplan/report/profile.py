@@ -6,10 +6,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from autoplan.report import units
+from autoplan.report.tables import add_figures, add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
 from hardware_profiles.schema import facts_of
 
@@ -42,14 +42,14 @@ def print_profile(found: Profiled, console: Console | None = None) -> None:
                 style="yellow",
             )
         )
-    values = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for title in ("value", "measured"):
-        values.add_column(title)
+    values = plain_table()
+    add_words(values, "value")
+    add_figures(values, "measured")
     for name, fact in mine.items():
         values.add_row(name, f"{fact.value:.4g}")
-    errors = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for title in ("predicted against measured", "number", "median error", "largest"):
-        errors.add_column(title)
+    errors = plain_table()
+    add_words(errors, "predicted against measured")
+    add_figures(errors, "number", "median error", "largest")
     for row in found.errors:
         errors.add_row(
             row.what, str(row.number), units.percent(row.median), units.percent(row.largest)

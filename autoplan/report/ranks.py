@@ -17,6 +17,7 @@ from autoplan.plan import Plan, StageEstimate
 from autoplan.report import units
 from autoplan.report.bars import Bar
 from autoplan.report.fold import named_blocks, ranges
+from autoplan.report.tables import plain_table
 
 _BAR_WIDTH = 12
 
@@ -149,7 +150,7 @@ def _numbers(group: Sequence[Rank]) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     for name in columns:
         table.add_column(name)
     return table

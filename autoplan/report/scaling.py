@@ -11,6 +11,7 @@ from rich.text import Text
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, SizeLimit
 from autoplan.report import units, words
+from autoplan.report.tables import add_figures, plain_table
 
 COLUMNS = ("nodes", "devices", "batch", "step", "samples/s", "scaling")
 MEANING = "Scaling is T_n / (n T_1): a device's samples per second over those of the first row."
@@ -82,9 +83,8 @@ def outlook_tables(plan: Plan, outlook: Outlook) -> RenderableType:
     """Points and limits, for a terminal."""
     parts: list[RenderableType] = []
     if outlook.scaling:
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        for name in COLUMNS:
-            table.add_column(name, justify="right", no_wrap=True)
+        table = plain_table()
+        add_figures(table, *COLUMNS)
         for row in scaling_rows(outlook):
             table.add_row(*map(Text, row))
         parts += [table, Text(" ".join(scaling_notes(outlook)), style="dim")]

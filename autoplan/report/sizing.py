@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoplan.report import units, words
+from autoplan.report.tables import add_figures, add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.sizing.sizes import SizedPlan, Sizing
 
@@ -173,11 +174,10 @@ def _rows(found: Sizing) -> Iterator[SizedPlan]:
 
 
 def _table(rows: list[SizedPlan]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("cluster", overflow="fold")
-    for name in ("nodes", "GPUs", "days", "GPU hours", "cost", "MFU", "gap"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("plan", overflow="fold")
+    table = plain_table()
+    add_words(table, "cluster")
+    add_figures(table, "nodes", "GPUs", "days", "GPU hours", "cost", "MFU", "gap")
+    add_words(table, "plan")
     for sized in rows:
         table.add_row(Text(sized.plan.job.cluster), *_cells(sized))
     return table

@@ -17,6 +17,7 @@ from autoplan.report import units, words
 from autoplan.report.bars import Bar
 from autoplan.report.html.markup import Markup, element
 from autoplan.report.scaling import MEANING, batch_note, beyond
+from autoplan.report.tables import add_figures, add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.sizing.sweeps import Limit, Point, Sweep
 
@@ -151,17 +152,14 @@ def _value(found: Sweep, point: Point) -> int:
 
 
 def _table(found: Sweep) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     several = len(found.batches) > 1 and found.over != "global_batch"
     scales = found.over == "nodes" and len(found.points) > 1
     unit = next((_unit(point.plan) for point in found.points if point.plan), "tokens/s")
-    columns = [_NAMES[found.over], *(["batch"] if several else []), "step", unit]
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    add_figures(table, _NAMES[found.over], *(["batch"] if several else []), "step", unit)
     table.add_column("", width=_BAR)
-    for name in ["MFU", "memory", *(["scaling"] if scales else [])]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("plan", overflow="fold")
+    add_figures(table, "MFU", "memory", *(["scaling"] if scales else []))
+    add_words(table, "plan")
     fastest = max((rate(point.plan) for point in found.points if point.plan), default=1.0)
     for point in found.points:
         plan = point.plan

@@ -24,6 +24,7 @@ from autoplan.report.modules import module_table
 from autoplan.report.opaque import opaque_table
 from autoplan.report.ranks import rank_tables
 from autoplan.report.scaling import outlook_tables
+from autoplan.report.tables import add_words, plain_table
 from autoplan.report.trust import error_sentence, gap_sentence
 from autoplan.report.versus import versus
 from hardware_profiles.spec import ClusterSpec
@@ -122,8 +123,8 @@ def _placements(plan: Plan) -> RenderableType:
     if len(whole) == len(rows):
         size = f"tp {plan.mesh.tp}"
         return Text(f"{size}: every parameter is whole on each tensor-parallel rank")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("parameter", overflow="fold")
+    table = plain_table()
+    add_words(table, "parameter")
     table.add_column("placement", no_wrap=True)
     table.add_column("a rank holds", no_wrap=True)
     for name, placement in rows:

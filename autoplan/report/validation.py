@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoplan.report import units
+from autoplan.report.tables import add_figures, plain_table
 from autoplan.validation.predict import Prediction
 from autoplan.validation.scores import Errors, Summary, by_set, summarise
 from autoplan.validation.setups.setup import Setup
@@ -57,16 +58,16 @@ def _rows(priced: Sequence[Prediction], width: int) -> Table:
     """Figures stand whole; meshes wrap, and models are left out where the terminal is narrow."""
     timed = any(_reports_time(each) for each in priced)
     weighed = any(_tells_memory(each) for each in priced)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table = plain_table(apart=1)
     roomy = not (timed and weighed) and width >= _PIPE_WIDTH
     table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=30 if roomy else 22)
     if roomy:
         table.add_column("model", no_wrap=True, overflow="ellipsis", max_width=22)
     table.add_column("mesh, microbatches", overflow="fold", min_width=12)
     if timed:
-        _add_columns(table, "step", "reported", "error")
+        add_figures(table, "step", "reported", "error")
     if weighed or not timed:
-        _add_columns(table, "memory", "reported", "error")
+        add_figures(table, "memory", "reported", "error")
     for each in priced:
         cells = [Text(each.row.id)]
         if roomy:
@@ -78,11 +79,6 @@ def _rows(priced: Sequence[Prediction], width: int) -> Table:
             cells += _memory_cells(each)
         table.add_row(*cells, style="" if each.row.scored else "dim")
     return table
-
-
-def _add_columns(table: Table, *names: str) -> None:
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
 
 
 def _reports_time(prediction: Prediction) -> bool:
@@ -177,9 +173,9 @@ def _section(console: Console, title: str, body: Table) -> None:
 
 
 def _summary_table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("set", overflow="ellipsis", max_width=30)
-    _add_columns(table, *columns)
+    add_figures(table, *columns)
     return table
 
 

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.report.tables import add_figures, plain_table
 from autoplan.report.text import PIPE_WIDTH
 from autoplan.verdict import Difference, Verification
 
@@ -51,10 +52,9 @@ def _parts(found: Verification) -> Iterator[RenderableType]:
 
 
 def _table(differences: Sequence[Difference]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("what", no_wrap=True)
-    for name in ("tensors", "largest difference", "allowed there"):
-        table.add_column(name, justify="right", no_wrap=True)
+    add_figures(table, "tensors", "largest difference", "allowed there")
     table.add_column("")
     for kind, words in _KINDS.items():
         own = [difference for difference in differences if difference.kind == kind]

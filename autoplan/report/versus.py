@@ -15,6 +15,7 @@ from rich.text import Text
 from autoplan.plan import Alternative, MeshPlan, Plan
 from autoplan.report import schedules, units
 from autoplan.report.recompute import recompute_share
+from autoplan.report.tables import add_figures, add_words, plain_table
 
 _AXES = ("pp", "dp", "cp", "ep", "tp")
 
@@ -33,14 +34,13 @@ def versus(plan: Plan) -> Group:
 def _figures(plan: Plan) -> Table:
     others = plan.alternatives
     axes = _axes([plan.mesh, *(other.mesh for other in others)])
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("plan", no_wrap=True, overflow="ellipsis", max_width=17)
     table.add_column(" x ".join(axes), no_wrap=True)
-    for name in ("ZeRO", "microb.", "step", "memory"):
-        table.add_column(name, justify="right", no_wrap=True)
+    add_figures(table, "ZeRO", "microb.", "step", "memory")
     recomputes = _recomputes(plan)
     if recomputes:
-        table.add_column("recompute", overflow="fold")
+        add_words(table, "recompute")
     table.add_row(
         "this plan",
         _mesh(plan.mesh, axes, plan.schedule, schedules.stages_per_rank(plan), plan.replicas),
