@@ -67,8 +67,11 @@ def _check_ranks(plan: Plan) -> None:
             f"{mesh.dp} ranks x {plan.num_microbatches} microbatches x {plan.microbatch} samples "
             f"is not the global batch of {job.global_batch}",
         )
-    if mesh.dp % plan.replicas:
-        raise _wrong("replicas", f"{plan.replicas} does not divide the {mesh.dp} ranks of dp")
+    if mesh.dp * mesh.cp % plan.replicas:
+        ranks = "dp" if mesh.cp == 1 else "dp and cp"
+        raise _wrong(
+            "replicas", f"{plan.replicas} does not divide the {mesh.dp * mesh.cp} ranks of {ranks}"
+        )
     if len(plan.estimate.stages) != mesh.pp:
         raise _wrong("estimate.stages", f"{len(plan.estimate.stages)} for {mesh.pp} ranks of pp")
 

@@ -15,6 +15,11 @@ def obstacle(graph: OpGraph, plan: Plan) -> str | None:
     Raises:
         PlanError: when the plan's stages are no ranges of the model.
     """
+    if plan.mesh.cp > 1:
+        return (
+            f"the plan has cp = {plan.mesh.cp}, and no run splits tokens over ranks of their own "
+            "yet: plan with cp = 1"
+        )
     if (plan.mesh.pp > 1) != bool(plan.stages):
         return (
             f"the plan has pp = {plan.mesh.pp} and {len(plan.stages)} stages: give every rank of "

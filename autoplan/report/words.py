@@ -86,12 +86,13 @@ def batch(plan: Plan) -> str:
 
 def zero(plan: Plan) -> str:
     """What the ZeRO stage splits, and over which ranks."""
-    dp, replicas = plan.mesh.dp, plan.replicas
-    if dp == 1:
+    ranks, replicas = plan.mesh.dp * plan.mesh.cp, plan.replicas
+    axes = "dp" if plan.mesh.cp == 1 else "dp x cp"
+    if ranks == 1:
         return f"stage {plan.zero}: one data-parallel rank, nothing to split"
-    ranks = "dp" if replicas == 1 else f"{dp // replicas} of the {dp} dp ranks"
+    over = axes if replicas == 1 else f"{ranks // replicas} of the {ranks} {axes} ranks"
     # In a pipeline the higher stages do what stage 1 does (``cost_models.zero``).
-    does = _ZERO[min(plan.zero, 1) if plan.mesh.pp > 1 else plan.zero].format(dp=ranks)
+    does = _ZERO[min(plan.zero, 1) if plan.mesh.pp > 1 else plan.zero].format(dp=over)
     if replicas == 1:
         return f"stage {plan.zero}: {does}"
     return (

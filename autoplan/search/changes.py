@@ -10,7 +10,7 @@ from autoplan.search.pricing import Pricing
 
 _FREED = (
     "recompute", "zero", "replicas", "microbatch", "schedule", "stages_per_rank", "outermost",
-    "tp", "pp", "dp",
+    "tp", "cp", "pp", "dp",
 )  # fmt: skip
 
 

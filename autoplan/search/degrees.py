@@ -20,16 +20,24 @@ HEAVY_SHARE = 0.001
 
 
 def admissible_tp(
-    graph: OpGraph, job: Job, strategies_of: StrategiesOf, overrides: Overrides = NONE_GIVEN
+    graph: OpGraph,
+    job: Job,
+    strategies_of: StrategiesOf,
+    overrides: Overrides = NONE_GIVEN,
+    *,
+    cp: int = 1,
 ) -> tuple[int, ...]:
     """Tensor-parallel degrees, ascending, that agree with what is given and split all heavy work.
+
+    Args:
+        graph: of one of the ``cp`` ranks that split the tokens.
 
     Raises:
         PlanError: when the pins or the overrides leave none.
     """
-    pins, wanted = job.pins, _wanted_tp(job)
+    pins, wanted = job.pins, _wanted_tp(job, cp)
     heavy = _heavy_nodes(graph)
-    left = job.world_size // ((pins.dp or 1) * (pins.pp or 1))
+    left = job.world_size // ((pins.dp or 1) * (pins.pp or 1) * cp)
     good = tuple(
         tp for tp in divisors(job.world_size) if _obstacle(heavy, tp, strategies_of) is None
     )
@@ -47,12 +55,12 @@ def admissible_tp(
     )
 
 
-def _wanted_tp(job: Job) -> int | None:
+def _wanted_tp(job: Job, cp: int) -> int | None:
     """The degree that the pins leave; None where they leave several."""
     pins = job.pins
     if pins.tp is not None or pins.dp is None or pins.pp is None:
         return pins.tp
-    return job.world_size // (pins.dp * pins.pp)
+    return job.world_size // (pins.dp * pins.pp * cp)
 
 
 def _heavy_nodes(graph: OpGraph) -> tuple[OpNode, ...]:

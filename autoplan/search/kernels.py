@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from autoplan.search.lookup_kernels import LOOKUPS, lookup_work
 from autoplan.sharding.placement import local_shape
 from autoplan.sharding.rules import is_attention, recurrent
+from autoplan.sharding.rules.attention import CAUSAL_OF_ROWS
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
@@ -275,14 +276,16 @@ def _recurrent(call: _Call) -> Kernels:
 def _attention(call: _Call) -> Kernels:
     """(..., heads, queries, head_dim); a mask given as a tensor skips no scores.
 
-    Of causal queries that are split by their places the last rank sees the most keys: on average
-    all but half of its own.
+    Of causal queries that ``tp`` splits by their places the last rank sees the most keys: all but
+    half of its own in the mean. Over ``cp`` each rank sees half of all (``sharding.context``).
     """
     query, key, value = call.shapes[:3]
     causal = call.argument(_IS_CAUSAL, "is_causal", False) is True
     keys = key[-2]
     if causal and query[-2] < call.read[0].shape[-2]:
         causal, keys = False, keys - query[-2] // 2
+    if call.node.target == CAUSAL_OF_ROWS:
+        causal, keys = False, keys // 2
 
     def kernel(backward: bool) -> FlashAttention:
         return FlashAttention(

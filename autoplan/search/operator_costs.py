@@ -2,16 +2,18 @@
 
 An operator takes the time of its kernels on the rank's shards (``kernels``). An operator whose
 outputs all share an operand's storage costs nothing. Conversions on ``tp`` stand in the way of the
-compute that needs them, so they count in full (``conversion_costs``).
+compute that needs them, so they count in full (``conversion_costs``), and so do exchanges over
+``cp``, which are calls of the graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from autoplan.search.conversion_costs import ConversionPricer
+from autoplan.search.conversion_costs import ConversionCost, ConversionPricer
+from autoplan.search.exchange_costs import exchange_costs
 from autoplan.search.folded_graph import FoldedGraph, FoldedSizes
 from autoplan.search.kernels import kernels_of
 from autoplan.search.space import Space
@@ -47,6 +49,7 @@ class MicrobatchCosts:
 
     Attributes:
         operators: by decision, then by choice.
+        exchanges: of those that are messages over ``cp``, by name, then by choice.
         converter: prices any conversion of the space.
     """
 
@@ -54,6 +57,7 @@ class MicrobatchCosts:
     sizes: FoldedSizes
     operators: tuple[tuple[OpCost, ...], ...]
     converter: ConversionPricer
+    exchanges: Mapping[str, tuple[ConversionCost, ...]] = field(default_factory=dict)
 
 
 def microbatch_costs(
@@ -61,7 +65,8 @@ def microbatch_costs(
 ) -> MicrobatchCosts:
     """Prices all choices for a microbatch of so many samples per rank."""
     sizes = space.folded.at_batch(microbatch)
-    pricer = _Pricer(space, sizes, cluster)
+    exchanges = exchange_costs(space, sizes, cluster, gpus_per_node)
+    pricer = _Pricer(space, sizes, cluster, exchanges)
     converter = ConversionPricer(
         tp=space.tp, cluster=cluster, ranks_per_node=tp_ranks_per_node(space.tp, gpus_per_node)
     )
@@ -73,6 +78,7 @@ def microbatch_costs(
             for name, options in zip(space.names, space.strategies, strict=True)
         ),
         converter=converter,
+        exchanges=exchanges,
     )
 
 
@@ -103,12 +109,28 @@ class _Pricer:
     space: Space
     sizes: FoldedSizes
     cluster: ClusterSpec
+    exchanges: Mapping[str, tuple[ConversionCost, ...]]
 
     def operators(self, name: str, options: tuple[Strategy, ...]) -> tuple[OpCost, ...]:
         node = self.sizes.nodes.get(name)
         if node is None or node.kind != "call" or (node.alias_of and all(node.alias_of)):
             return (NO_COST,) * len(options)
+        if name in self.exchanges:
+            costs = zip(options, self.exchanges[name], strict=True)
+            return tuple(self._exchange(node, strategy, cost) for strategy, cost in costs)
         return tuple(self._operator(node, strategy) for strategy in options)
+
+    def _exchange(self, node: OpNode, strategy: Strategy, cost: ConversionCost) -> OpCost:
+        """What is read and made passes; messages take the time."""
+        (meta,) = self.sizes.nodes[node.name].outputs
+        read = self.sizes.meta(self.space.folded.operand(node, node.operands[0]))
+        return OpCost(
+            forward_s=cost.forward_s,
+            backward_s=cost.backward_s,
+            transient_bytes=read.nbytes
+            * local_fraction(strategy.inputs[0].placement, self.space.tp)
+            + meta.nbytes * local_fraction(strategy.outputs[0], self.space.tp),
+        )
 
     def _operator(self, node: OpNode, strategy: Strategy) -> OpCost:
         tp = self.space.tp

@@ -13,7 +13,7 @@ from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
 
 NO_PIPELINE = "none"
 SCHEDULES = (NO_PIPELINE, *get_args(ScheduleName))
-_AXES = ("pp", "dp", "tp")
+_AXES = ("pp", "dp", "cp", "tp")
 _STAGES_TOLD = 8
 
 
@@ -23,7 +23,7 @@ def check_pins(job: Job) -> None:
     Raises:
         PlanError: saying which values would hold.
     """
-    _check_offered(job.pins)
+    _check_offered(job)
     _check_values(job)
     _check_degrees(job)
     _check_schedule(job.pins)
@@ -40,13 +40,17 @@ def listed(values: Iterable[object]) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def _check_offered(pins: Pins) -> None:
-    for axis, word in {"cp": "context", "ep": "expert"}.items():
-        if (getattr(pins, axis) or 1) > 1:
-            raise PlanError(
-                f"{axis}={getattr(pins, axis)}: {word} parallelism is not available yet; "
-                f"use {axis}=1 or leave it out"
-            )
+def _check_offered(job: Job) -> None:
+    pins = job.pins
+    if (pins.ep or 1) > 1:
+        raise PlanError(
+            f"ep={pins.ep}: expert parallelism is not available yet; use ep=1 or leave it out"
+        )
+    if (pins.cp or 1) > 1 and not job.planned_only:
+        raise PlanError(
+            f"cp={pins.cp}: context parallelism is planned only, no run splits tokens on its own "
+            "axis yet; add --allow-planned-only (planned_only=True in Python), or leave cp out"
+        )
     if pins.schedule == "zbv":
         raise PlanError(
             "schedule=zbv is not searched; use schedule=zero_bubble, which also splits the backward"
@@ -55,7 +59,7 @@ def _check_offered(pins: Pins) -> None:
 
 def _check_values(job: Job) -> None:
     pins, world = job.pins, job.world_size
-    for name in (*_AXES, "cp", "ep", "microbatch", "stages_per_rank", "replicas"):
+    for name in (*_AXES, "ep", "microbatch", "stages_per_rank", "replicas"):
         value = getattr(pins, name)
         if value is not None and value < 1:
             raise PlanError(
@@ -87,12 +91,16 @@ def _of_a_pipeline(pins: Pins) -> tuple[str, ...]:
 
 
 def _check_degrees(job: Job) -> None:
-    """The product of the degrees is the world size, and divides it where one is left open."""
+    """The product of the degrees is the world size, and divides it where one is left open.
+
+    ``cp`` is open only where it may be planned.
+    """
     pins, world = job.pins, job.world_size
     pinned = {axis: getattr(pins, axis) for axis in _AXES if getattr(pins, axis) is not None}
-    are_all = {*pinned} == {*_AXES}
+    are_all = {*pinned, "cp"} == {*_AXES}
+    is_open = not are_all or (job.planned_only and pins.cp is None)
     product = math.prod(pinned.values())
-    if product == world or (not are_all and world % product == 0):
+    if product == world or (is_open and world % product == 0):
         return
     cures = [
         f"{axis}={world * value // product}"
@@ -149,9 +157,9 @@ def _check_replicas(job: Job) -> None:
             "leave one of the two pins out"
         )
     rest = math.prod(getattr(pins, axis) or 1 for axis in ("pp", "tp"))
-    dp = pins.dp or job.world_size // rest
-    if dp % pins.replicas:
+    ranks = pins.dp * (pins.cp or 1) if pins.dp else job.world_size // rest
+    if ranks % pins.replicas:
         raise PlanError(
-            f"replicas={pins.replicas} does not divide the {dp} data-parallel ranks; "
-            f"replicas can be {listed(divisors(dp))}"
+            f"replicas={pins.replicas} does not divide the {ranks} data-parallel ranks; "
+            f"replicas can be {listed(divisors(ranks))}"
         )

@@ -8,19 +8,17 @@ from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.progress import Progress
 from autoplan.search.deadline import Deadline
-from autoplan.search.degrees import admissible_tp
 from autoplan.search.pins import check_pins
 from autoplan.search.pipeline.configs import MOST_STAGES_PER_RANK
+from autoplan.search.pipeline.contexts import Context, contexts, offers_of
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
-from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.plans import plan_of
 from autoplan.search.pipeline.refusal import does_not_fit, no_configuration
 from autoplan.search.pipeline.rivals import Rivals
 from autoplan.search.pricing import Pricing
 from autoplan.search.proof import counted, record_of, tell_comparing
 from autoplan.trace.graph import OpGraph
-from autoplan.trace.stack import Stack, stack_of
 from hardware_profiles.spec import ClusterSpec
 
 BUBBLE = " without recomputing where the backward of any stage can be split"
@@ -74,16 +72,16 @@ def plan_priced(
     of another job on the same model and as many devices of a node of the same cluster.
     """
     job = pricing.job
-    stack, degrees, offered = _offered(pricing)
-    families = families or Families(pricing, stack)
+    first, offered = _offered(pricing)
+    families = families or Families(pricing, first.stack)
     search = JointSearch(pricing, families, deadline)
     outcome = search.best_of(offered, progress=counted(progress, "configurations solved"))
     if outcome.best is None and outcome.is_cut and deadline:
         raise deadline.no_plan()
     if outcome.best is None:
-        raise does_not_fit(pricing, stack, offered)
+        raise does_not_fit(pricing, first.stack, offered)
     tell_comparing(progress)
-    rivals = Rivals(pricing, families, search, offered, degrees, deadline)
+    rivals = Rivals(pricing, families, search, offered, first.degrees, deadline)
     best, standard = rivals.best_with_recipes(outcome.best)
     record = record_of(
         job,
@@ -114,7 +112,7 @@ def plan_quickly(
     Raises:
         PlanError: as ``plan_job``.
     """
-    _, _, offered = _offered(pricing)
+    _, offered = _offered(pricing)
     search = JointSearch(pricing, families, deadline)
     found = search.good_of(offered)
     if found is None and deadline and deadline.is_over:
@@ -131,24 +129,25 @@ def plan_quickly(
     return plan_of(pricing, found, record)
 
 
-def _offered(pricing: Pricing) -> tuple[Stack, tuple[int, ...], tuple[Offer, ...]]:
-    """The model as a row of items, the degrees of tp, and all configurations that there are.
+def _offered(pricing: Pricing) -> tuple[Context, tuple[Offer, ...]]:
+    """The model at the smallest degree of cp, and all configurations that there are at any.
 
     Raises:
         PlanError: there is none.
     """
     check_pins(pricing.job)
-    stack = stack_of(pricing.graph)
-    degrees = admissible_tp(pricing.graph, pricing.job, pricing.strategies_of, pricing.overrides)
-    offered = offers(pricing, stack, degrees)
+    found = contexts(pricing)
+    offered = offers_of(found)
     if not offered:
-        raise no_configuration(pricing, stack, degrees)
-    return stack, degrees, offered
+        raise no_configuration(found[0].pricing, found[0].stack, found[0].degrees)
+    return found[0], offered
 
 
 def _space(pricing: Pricing, families: Families) -> str:
     """The space that the bound holds for."""
     space = SPACE.format(bubble="" if pricing.job.planned_only else BUBBLE)
+    if pricing.job.planned_only:
+        space += "; tokens of samples split over cp ranks next to those of tp"
     if pricing.shares_samples:
         space += "; samples shared over tp where it divides a microbatch"
     if families.without_calls:

@@ -11,6 +11,7 @@ from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
 from autoplan.search.shared_samples import is_mostly_tables
 from autoplan.search.space import Space, build_space
+from autoplan.sharding.context import context_graph
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
 from autoplan.sharding.strategies import Strategy
@@ -19,9 +20,24 @@ from hardware_profiles.spec import ClusterSpec
 
 
 class Pricing:
-    """The cost model of one job on one cluster; remembers what it has priced."""
+    """The cost model of one job on one cluster; remembers what it has priced.
 
-    def __init__(self, graph: OpGraph, job: Job, cluster: ClusterSpec) -> None:
+    Attributes:
+        cp: the ranks that split the tokens, of one of which ``graph`` is.
+        whole_graph: the model's, which is ``graph`` where nothing splits tokens.
+    """
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        job: Job,
+        cluster: ClusterSpec,
+        *,
+        cp: int = 1,
+        whole_graph: OpGraph | None = None,
+    ) -> None:
+        self.cp = cp
+        self.whole_graph = whole_graph or graph
         self.graph = graph
         self.job = job
         self.cluster = cluster
@@ -33,17 +49,36 @@ class Pricing:
         self._strategies: dict[tuple[str, MeshAxis], tuple[Strategy, ...]] = {}
         self._spaces: dict[MeshAxis, Space] = {}
         self._microbatches: dict[tuple[int, int], MicrobatchCosts] = {}
+        self._at_cp: dict[int, Pricing] = {}
 
     def for_job(self, job: Job, cluster: ClusterSpec | None = None) -> Pricing:
         """The cost model of another job, on the same cluster unless another one is given; shares
         what depends on neither."""
-        other = Pricing(self.graph, job, cluster or self.cluster)
+        other = Pricing(
+            self.graph, job, cluster or self.cluster, cp=self.cp, whole_graph=self.whole_graph
+        )
+        other._at_cp = {cp: each.for_job(job, cluster) for cp, each in self._at_cp.items()}
         other._rules, other._strategies = self._rules, self._strategies
         if job.placements == self.job.placements:
             other._spaces = self._spaces
             if cluster is None and job.gpus_per_node == self.job.gpus_per_node:
                 other._microbatches = self._microbatches
         return other
+
+    def at_cp(self, cp: int) -> Pricing:
+        """The cost model of one of ``cp`` ranks that split the tokens.
+
+        Raises:
+            PlanError: they cannot be split over so many.
+        """
+        if cp == self.cp:
+            return self
+        if cp not in self._at_cp:
+            whole = self.whole_graph
+            self._at_cp[cp] = Pricing(
+                context_graph(whole, cp), self.job, self.cluster, cp=cp, whole_graph=whole
+            )
+        return self._at_cp[cp]
 
     def strategies_of(self, node: OpNode, axis: MeshAxis) -> tuple[Strategy, ...]:
         """Strategies of a call on ``tp``, whatever the microbatch."""

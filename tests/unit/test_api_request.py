@@ -54,13 +54,13 @@ def test_pins_that_ask_for_what_is_are_no_extra() -> None:
 @pytest.mark.parametrize(
     ("pins", "named"),
     [
-        ({"cp": 2}, "cp=2: context parallelism is not available yet"),
+        ({"cp": 3}, "cp=3 does not divide the 8 GPUs; cp can be 1, 2, 4, 8"),
         ({"ep": 2}, "ep=2: expert parallelism is not available yet"),
         ({"pp": 3}, "pp=3 does not divide the 8 GPUs; pp can be 1, 2, 4, 8"),
         ({"pp": 2, "dp": 2, "tp": 4}, "pp=2 times dp=2 times tp=4 is 16, not the 8 GPUs; "
                                       "use pp=1 or dp=1 or tp=2"),
         ({"pp": 8, "dp": 8, "tp": 8}, "is 512, not the 8 GPUs; leave one of them out"),
-        ({"pp": 2, "dp": 1, "tp": 2}, "is 4, not the 8 GPUs; use pp=4 or dp=2 or tp=4"),
+        ({"pp": 2, "dp": 1, "cp": 1, "tp": 2}, "is 4, not the 8 GPUs; use pp=4 or dp=2 or cp=2 or"),
         ({"pp": 4, "tp": 4}, "pp=4 times tp=4 is 16, no divisor of the 8 GPUs; use pp=2 or tp=2"),
         ({"pp": 1, "schedule": "1f1b"}, "schedule=1f1b needs a pipeline and pp=1 has none"),
         ({"pp": 2, "schedule": "none"}, "pp=2 needs a pipeline and schedule=none has none"),

@@ -95,7 +95,7 @@ def test_pins_are_honoured() -> None:
         ({"gpus": 8, "tp": 8}, "tp can be 1, 2, 4"),
         ({"gpus": 8, "dp": 1, "pp": 1}, "dp=1 with pp=1 needs tp=8, which cannot split inp/"),
         ({"gpus": 4, "dp": 4, "tp": 2}, "dp=4 times tp=2 is 8, no divisor of the 4 GPUs; use"),
-        ({"cp": 2}, "cp=2: context parallelism is not available yet"),
+        ({"cp": 2}, "cp=2: context parallelism is planned only, no run"),
         ({"ep": 4}, "ep=4: expert parallelism is not available yet"),
         ({"zero": 4}, "zero=4 is not a ZeRO stage; zero can be 0, 1, 2, 3"),
         ({"tp": 0}, "tp=0 is not a positive number"),

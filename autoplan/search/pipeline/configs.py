@@ -1,14 +1,15 @@
 """Which meshes, ZeRO stages, microbatches and schedules are worth planning for a job.
 
-The axes lie on the devices from the inside out: ``tp`` ranks are neighbours, then come those of one
-of ``pp`` and ``dp``, then those of the other (``outermost``). ``gpipe`` is no faster than ``1f1b``
-by the cost model and holds more, so it is tried only where it is pinned. In a pipeline, ZeRO 2 and
-3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise. Interleaving takes microbatches
-in whole rounds of all ranks, and as many items for each stage.
+The axes lie on the devices from the inside out: ``tp`` ranks are neighbours, then come those of
+``cp``, of one of ``pp`` and ``dp``, and of the other (``outermost``). ``gpipe`` is no faster than
+``1f1b`` by the cost model and holds more, so it is tried only where it is pinned. In a pipeline,
+ZeRO 2 and 3 hold and send what ZeRO 1 does (``cost_models.zero``): likewise. Interleaving takes
+microbatches in whole rounds of all ranks, and as many items for each stage.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,8 @@ class Config:
     """Everything that is decided about a whole step: its mesh, batch cut and schedule.
 
     Attributes:
-        replicas: groups of data-parallel ranks that each hold all that ZeRO splits.
+        cp: ranks that share the samples of a data-parallel rank and split their tokens.
+        replicas: groups of the ranks of ``dp`` and ``cp`` that each hold all that ZeRO splits.
         microbatch: samples per data-parallel rank.
         schedule: None without a pipeline.
     """
@@ -42,15 +44,21 @@ class Config:
     schedule: ScheduleName | None
     stages_per_rank: int
     outermost: Literal["pp", "dp"]
+    cp: int = 1
 
     @property
     def mesh(self) -> MeshPlan:
-        return MeshPlan(pp=self.pp, dp=self.dp, tp=self.tp, outermost=self.outermost)
+        return MeshPlan(pp=self.pp, dp=self.dp, cp=self.cp, tp=self.tp, outermost=self.outermost)
+
+    @property
+    def state_ranks(self) -> int:
+        """Ranks of ``dp`` and ``cp``: they have the same weights, whose gradients they sum."""
+        return self.dp * self.cp
 
     @property
     def shards(self) -> int:
-        """Data-parallel ranks that share what ZeRO splits."""
-        return self.dp // self.replicas
+        """Those of them that share what ZeRO splits."""
+        return self.state_ranks // self.replicas
 
     @property
     def shape(self) -> PipelineShape:
@@ -62,14 +70,15 @@ class Config:
             microbatches=self.num_microbatches,
         )
 
-    def dp_ranks_per_node(self, gpus_per_node: int) -> int:
-        """Ranks of a ``dp`` group that share a node, in the worst placed group."""
-        stride = self.tp * (self.pp if self.outermost == "dp" else 1)
-        return min(self.dp, gpus_per_node // stride) if gpus_per_node % stride == 0 else 1
+    def state_ranks_per_node(self, gpus_per_node: int) -> int:
+        """Ranks with the same weights that share a node, in the worst placed group."""
+        return _state_ranks_per_node(
+            gpus_per_node, self.tp, self.cp, self.pp, self.dp, self.outermost
+        )
 
     def hop_stays_in_node(self, rank: int, gpus_per_node: int) -> bool:
         """Whether ``pp`` ranks ``rank`` and the next one are in one node, for all groups."""
-        stride = self.tp * (self.dp if self.outermost == "pp" else 1)
+        stride = self.tp * self.cp * (self.dp if self.outermost == "pp" else 1)
         if stride >= gpus_per_node or gpus_per_node % stride:
             return False
         per_node = gpus_per_node // stride
@@ -85,6 +94,7 @@ def configs(
     interleaves: bool,
     one_microbatch: bool = False,
     smallest: int = 1,
+    cp: int = 1,
 ) -> Iterator[Config]:
     """Every configuration that the job's pins and batch and the model's items allow.
 
@@ -95,17 +105,19 @@ def configs(
         one_microbatch: what a rank has of the batch cannot be cut into several.
         smallest: samples that a microbatch needs.
         interleaves: a rank may have several stages (the model has one kind of block).
+        cp: ranks that split the tokens.
     """
     for tp in degrees:
-        for pp in _pipelines(job, tp, len(is_block), mixes_batch):
-            dp = job.world_size // (tp * pp)
+        for pp in _pipelines(job, tp * cp, len(is_block), mixes_batch):
+            dp = job.world_size // (tp * cp * pp)
             for microbatch in _microbatches(job, dp, mixes_batch or one_microbatch, smallest):
                 count = job.global_batch // (dp * microbatch)
                 for schedule, stages in _schedules(job, pp, count, is_block if interleaves else ()):
-                    for zero, replicas, outermost in _states(job, tp, pp, dp):
+                    for zero, replicas, outermost in _states(job, tp, cp, pp, dp):
                         yield Config(
                             pp=pp,
                             dp=dp,
+                            cp=cp,
                             tp=tp,
                             zero=zero,
                             replicas=replicas,
@@ -117,12 +129,13 @@ def configs(
                         )
 
 
-def _pipelines(job: Job, tp: int, items: int, mixes_batch: bool) -> Iterator[int]:
+def _pipelines(job: Job, inner: int, items: int, mixes_batch: bool) -> Iterator[int]:
+    """Degrees of ``pp``, for so many ranks of ``tp`` and ``cp``."""
     pins = job.pins
-    if job.world_size % tp:
+    if job.world_size % inner:
         return
-    for pp in divisors(job.world_size // tp):
-        dp = job.world_size // (tp * pp)
+    for pp in divisors(job.world_size // inner):
+        dp = job.world_size // (inner * pp)
         if pp > items or (mixes_batch and (dp > 1 or pp > 1)):
             continue
         if pins.pp in (None, pp) and pins.dp in (None, dp) and job.global_batch % dp == 0:
@@ -176,39 +189,51 @@ def _runs(schedule: ScheduleName, pp: int, stages: int, count: int) -> bool:
     return True
 
 
-def _states(job: Job, tp: int, pp: int, dp: int) -> Iterator[tuple[int, int, Literal["pp", "dp"]]]:
+def _states(
+    job: Job, tp: int, cp: int, pp: int, dp: int
+) -> Iterator[tuple[int, int, Literal["pp", "dp"]]]:
     """ZeRO stages, replicas of sharded states, and which axis is outermost."""
     pins = job.pins
     orders: tuple[Literal["pp", "dp"], ...] = ("pp",)
-    if pp > 1 and dp > 1 and job.gpus_per_node > tp:
+    if pp > 1 and dp > 1 and job.gpus_per_node > tp * cp:
         orders = ("pp", "dp")
     for outermost in orders:
         if pins.outermost not in (None, outermost):
             continue
-        for zero in _zero_stages(job, pp, dp):
-            for replicas in _replicas(job, tp, pp, dp, zero, outermost):
+        within = _state_ranks_per_node(job.gpus_per_node, tp, cp, pp, dp, outermost)
+        for zero in _zero_stages(job, pp, dp * cp):
+            for replicas in _replicas(job, dp * cp, within, zero):
                 yield zero, replicas, outermost
 
 
-def _zero_stages(job: Job, pp: int, dp: int) -> tuple[int, ...]:
+def _zero_stages(job: Job, pp: int, ranks: int) -> tuple[int, ...]:
     if job.pins.zero is not None:
         return (job.pins.zero,)
-    if dp == 1:
+    if ranks == 1:
         return (0,)
     return (0, 1) if pp > 1 else (0, 1, 2, 3)
 
 
-def _replicas(
-    job: Job, tp: int, pp: int, dp: int, zero: int, outermost: Literal["pp", "dp"]
-) -> tuple[int, ...]:
-    """One group of all ranks, or one of the ranks in each node."""
+def _replicas(job: Job, ranks: int, within: int, zero: int) -> tuple[int, ...]:
+    """One group of all ranks with the same weights, or one of those in each node."""
     found = [1]
-    stride = tp * (pp if outermost == "dp" else 1)
-    within = job.gpus_per_node // stride if job.gpus_per_node % stride == 0 else 1
-    if zero and 1 < within < dp and dp % within == 0:
-        found.append(dp // within)
+    if zero and 1 < within < ranks and ranks % within == 0:
+        found.append(ranks // within)
     pinned = job.pins.replicas
     if pinned is None:
         return tuple(found)
-    allowed = zero > 0 and dp % pinned == 0
+    allowed = zero > 0 and ranks % pinned == 0
     return (pinned,) if pinned == 1 or allowed else ()
+
+
+def _state_ranks_per_node(
+    gpus_per_node: int, tp: int, cp: int, pp: int, dp: int, outermost: Literal["pp", "dp"]
+) -> int:
+    """Ranks of ``dp`` and ``cp`` that share a node, in the worst placed group."""
+    if gpus_per_node % tp:
+        return 1
+    if outermost == "pp":
+        return min(dp * cp, gpus_per_node // tp)
+    stride = tp * cp * pp
+    near = min(dp, gpus_per_node // stride) if gpus_per_node % stride == 0 else 1
+    return near * math.gcd(cp, gpus_per_node // tp)

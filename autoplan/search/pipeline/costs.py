@@ -68,7 +68,7 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
     return RankMemory(
         trained=trained,
         frozen=frozen,
-        is_alone=config.dp == 1,
+        is_alone=config.state_ranks == 1,
         reduces_each=not stage.holds_full_gradients,
         keeps_sums=(
             config.replicas > 1 and not stage.holds_full_gradients and config.num_microbatches > 1
@@ -103,8 +103,8 @@ def _most_step_bytes(pricing: Pricing, shards: int) -> float:
 
 
 def _zero_stage(config: Config) -> ZeroStage:
-    """How ZeRO runs; with one data-parallel rank there is nothing to split."""
-    if config.dp == 1:
+    """How ZeRO runs; where no rank has the same weights there is nothing to split."""
+    if config.state_ranks == 1:
         return ZERO_STAGES[0]
     if config.pp == 1:
         return ZERO_STAGES[config.zero]

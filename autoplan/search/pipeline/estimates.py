@@ -6,7 +6,7 @@ import math
 
 from autoplan.plan import Estimate, StageEstimate, StageTiming
 from autoplan.search.pipeline.module_memory import module_memory
-from autoplan.search.pipeline.sent import sent_by
+from autoplan.search.pipeline.sent import over_cp, sent_by
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.pricing import Pricing
 from cost_models.peaks import peak_flops_per_s
@@ -128,15 +128,18 @@ class RankParts:
             load.forward_window_s + load.backward_window_s for load in loads
         )
         self.optimizer_s = sum(each.optimizer_s for each in seconds)
-        with_tp_s = count * sum(load.forward_s + load.backward_s for load in loads)
+        with_messages_s = count * sum(load.forward_s + load.backward_s for load in loads)
         over_dp_s = value.head_s + max(each.tail_s for each in seconds)
         if found.config.pp == 1:
             over_dp_s = sum(each.exposed_s for each in seconds)
+        over_cp_s = sum(sent.seconds for stage in self.stages for _, sent in over_cp(found, stage))
         self.exposed_by_axis_s = {
             "dp": over_dp_s,
             "pp": value.times.exposed_send_s[rank],
-            "tp": with_tp_s - self.compute_s,
+            "tp": max(0.0, with_messages_s - self.compute_s - over_cp_s),
         }
+        if found.config.cp > 1:
+            self.exposed_by_axis_s["cp"] = over_cp_s
         self.exposed_comm_s = sum(self.exposed_by_axis_s.values())
         known_s = self.compute_s + self.optimizer_s + self.exposed_comm_s
         waited_s = value.step_s - known_s

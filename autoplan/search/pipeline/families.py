@@ -13,7 +13,7 @@ from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.sketch import Ladder, ladder_of
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.menus import Recompute
-from autoplan.trace.stack import Stack
+from autoplan.trace.stack import Stack, stack_of
 from cost_models.schedules import PipelineShape
 
 
@@ -32,7 +32,7 @@ WIDER: dict[Recompute, tuple[Recompute, ...]] = {
 }
 """The ways of recomputing that have all plans of another one, of those that are searched."""
 
-_Key = tuple[int, int, Recompute]
+_Key = tuple[int, int, int, Recompute]
 
 
 class Families:
@@ -40,13 +40,13 @@ class Families:
 
     def __init__(self, pricing: Pricing, stack: Stack) -> None:
         self._pricing = pricing
-        self._stack = stack
+        self._first = stack
+        self._stacks: dict[int, Stack] = {}
         self._families: dict[_Key, Family] = {}
         self._quick: dict[_Key, QuickBounds] = {}
         self._room: dict[_Key, QuickRoom] = {}
         self._ladders: dict[_Key, Ladder] = {}
-        self._rates: dict[PipelineShape, RankRates] = {}
-        self._is_block = tuple(bool(item.kind) for item in stack.items)
+        self._rates: dict[tuple[int, PipelineShape], RankRates] = {}
 
     def of(self, offer: Offer) -> Family:
         """The menus of an offer."""
@@ -54,7 +54,10 @@ class Families:
         if key not in self._families:
             wider = (_key(replace(offer, recompute=way)) for way in WIDER[offer.recompute])
             known = next((self._families[each] for each in wider if each in self._families), None)
-            self._families[key] = family(self._pricing, self._stack, *key, known)
+            cp, tp, microbatch, way = key
+            self._families[key] = family(
+                self._pricing.at_cp(cp), self._stack(cp), tp, microbatch, way, known
+            )
         return self._families[key]
 
     def quick(self, offer: Offer) -> QuickBounds:
@@ -81,10 +84,20 @@ class Families:
     def rates(self, config: Config) -> RankRates:
         """What counts on the ranks of a configuration's schedule."""
         shape = config.shape
-        if shape not in self._rates:
-            row = Row(is_block=self._is_block, shape=shape)
-            self._rates[shape] = RankRates(objectives=objectives(shape), row=row)
-        return self._rates[shape]
+        key = config.cp, shape
+        if key not in self._rates:
+            is_block = tuple(bool(item.kind) for item in self._stack(config.cp).items)
+            row = Row(is_block=is_block, shape=shape)
+            self._rates[key] = RankRates(objectives=objectives(shape), row=row)
+        return self._rates[key]
+
+    def _stack(self, cp: int) -> Stack:
+        graph = self._pricing.at_cp(cp).graph
+        if graph is self._first.graph:
+            return self._first
+        if cp not in self._stacks:
+            self._stacks[cp] = stack_of(graph)
+        return self._stacks[cp]
 
     @property
     def without_calls(self) -> tuple[str, ...]:
@@ -94,4 +107,4 @@ class Families:
 
 
 def _key(offer: Offer) -> _Key:
-    return offer.config.tp, offer.config.microbatch, offer.recompute
+    return offer.config.cp, offer.config.tp, offer.config.microbatch, offer.recompute

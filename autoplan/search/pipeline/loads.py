@@ -49,7 +49,8 @@ class Load:
     """One stage and one microbatch, on one rank.
 
     Attributes:
-        forward_s, backward_input_s, backward_weight_s: compute, with messages over ``tp``.
+        forward_s, backward_input_s, backward_weight_s: compute, with messages over ``tp`` and
+            ``cp``.
         forward_window_s, backward_window_s: compute without messages, which others can hide under.
         kept_bytes: from the forward to the backward.
         passing_bytes: of the region that holds most beside what is kept, the tail aside.

@@ -1,9 +1,9 @@
 """Lower bounds of offers, from those that cost nothing to those of a search; all are remembered.
 
 First comes that of the operators as if each were alone, then that of compute with messages over
-``tp``, then a quick one of the schedule, then whether blocks can fit, and then what the offer's own
-search says. What bounds all ways of recomputing bounds each of them; where memory is not looked at,
-it is as good.
+``tp`` and ``cp``, then a quick one of the schedule, then whether blocks can fit, and then what the
+offer's own search says. What bounds all ways of recomputing bounds each of them; where memory is
+not looked at, it is as good.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OfferBounds:
         self._known: dict[Offer, float] = {}
         self._levels: dict[Offer, _Level] = {}
         self._weighed: set[Offer] = set()
-        self._operators: dict[tuple[int, int], float] = {}
+        self._operators: dict[tuple[int, int, int], float] = {}
         metas = [node.outputs[0] for node in pricing.graph.of_kind("parameter")]
         self._trained = sum(meta.numel for meta in metas if meta.requires_grad)
         self._frozen = sum(meta.numel for meta in metas if not meta.requires_grad)
@@ -85,11 +85,12 @@ class OfferBounds:
 
     def _alone_s(self, config: Config) -> float:
         """Operators of the fullest rank, each at its fastest; inf where the weights do not fit."""
-        key = config.tp, config.microbatch
+        key = config.cp, config.tp, config.microbatch
         if not self._weights_fit(config):
             return math.inf
         if key not in self._operators:
-            self._operators[key] = fastest_operators_s(self._pricing, *key)
+            cp, tp, microbatch = key
+            self._operators[key] = fastest_operators_s(self._pricing.at_cp(cp), tp, microbatch)
         return config.num_microbatches * self._operators[key] / config.pp
 
     def _weights_fit(self, config: Config) -> bool:

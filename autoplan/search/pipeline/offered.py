@@ -23,7 +23,8 @@ from autoplan.trace.stack import Stack
 
 
 def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Offer, ...]:
-    """All that the job allows; ``degrees`` are the admissible ones of ``tp``.
+    """All that the job allows at the pricing's ``cp``; ``degrees`` are the admissible ones of
+    ``tp``.
 
     Raises:
         PlanError: a pin on recomputing or on the schedule that cannot be.
@@ -34,9 +35,10 @@ def offers(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -> tuple[Of
         job,
         degrees,
         tuple(bool(item.kind) for item in stack.items),
-        mixes_batch=bool(batch_layout(pricing.graph).mixing),
-        one_microbatch=needs_one_microbatch(pricing.graph) is not None,
-        smallest=smallest_microbatch(pricing.graph),
+        mixes_batch=bool(batch_layout(pricing.whole_graph).mixing),
+        one_microbatch=needs_one_microbatch(pricing.whole_graph) is not None,
+        smallest=smallest_microbatch(pricing.whole_graph),
+        cp=pricing.cp,
         interleaves=_is_uniform(stack),
     )
     return tuple(

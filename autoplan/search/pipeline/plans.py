@@ -33,7 +33,7 @@ def plan_of(pricing: Pricing, found: Found, record: SearchRecord) -> Plan:
         profile_digest=pricing.cluster.digest,
         stages=tuple(_stages(found)) if config.pp > 1 else (),
         replicas=config.replicas,
-        opaque=opaque_of(pricing, config.tp, config.microbatch),
+        opaque=opaque_of(pricing.at_cp(config.cp), config.tp, config.microbatch),
     )
 
 

@@ -8,12 +8,11 @@ from autoplan.capabilities import runs
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job
 from autoplan.search.changes import changes
-from autoplan.search.degrees import admissible_tp
 from autoplan.search.pins import divisors, listed
+from autoplan.search.pipeline.contexts import contexts, offers_of
 from autoplan.search.pipeline.costs import rank_memory
 from autoplan.search.pipeline.families import Families, Offer
 from autoplan.search.pipeline.joint import JointSearch
-from autoplan.search.pipeline.offered import offers
 from autoplan.search.pipeline.reasons import largest_category
 from autoplan.search.pricing import Pricing
 from autoplan.sharding.batch import batch_layout
@@ -36,14 +35,14 @@ def no_configuration(pricing: Pricing, stack: Stack, degrees: tuple[int, ...]) -
         _of_mixing(pricing, degrees)
         or _of_one_microbatch(pricing)
         or _of_single_samples(pricing)
-        or _of_batch(job, stack, degrees)
+        or _of_batch(job, stack, degrees, job.world_size // pricing.cp)
         or _of_anything(job, stack, degrees)
     )
 
 
 def _of_mixing(pricing: Pricing, degrees: tuple[int, ...]) -> str | None:
     """Why a batch that cannot be split leaves nothing."""
-    job, mixing = pricing.job, batch_layout(pricing.graph).mixing
+    job, mixing = pricing.job, batch_layout(pricing.whole_graph).mixing
     if not mixing:
         return None
     return (
@@ -55,7 +54,7 @@ def _of_mixing(pricing: Pricing, degrees: tuple[int, ...]) -> str | None:
 
 def _of_one_microbatch(pricing: Pricing) -> str | None:
     """Why a rank's samples that stay together leave nothing."""
-    job, synced = pricing.job, needs_one_microbatch(pricing.graph)
+    job, synced = pricing.job, needs_one_microbatch(pricing.whole_graph)
     if not synced or ((job.pins.pp or 1) == 1 and job.pins.microbatch is None):
         return None
     return (
@@ -68,7 +67,7 @@ def _of_one_microbatch(pricing: Pricing) -> str | None:
 def _of_single_samples(pricing: Pricing) -> str | None:
     """Why microbatches of one sample leave nothing."""
     job = pricing.job
-    if job.pins.microbatch != 1 or smallest_microbatch(pricing.graph) == 1:
+    if job.pins.microbatch != 1 or smallest_microbatch(pricing.whole_graph) == 1:
         return None
     return (
         f"no mesh{_given(job)}: a BatchNorm with statistics of one sample has a single value of "
@@ -76,17 +75,20 @@ def _of_single_samples(pricing: Pricing) -> str | None:
     )
 
 
-def _of_batch(job: Job, stack: Stack, degrees: tuple[int, ...]) -> str | None:
-    """Why no data-parallel degree divides the batch, or no rank's part of it as pinned."""
+def _of_batch(job: Job, stack: Stack, degrees: tuple[int, ...], ranks: int) -> str | None:
+    """Why no data-parallel degree divides the batch, or no rank's part of it as pinned.
+
+    ``ranks`` are those of ``pp``, ``dp`` and ``tp``.
+    """
     pins, batch = job.pins, job.global_batch
     possible = sorted(
         {
-            job.world_size // (tp * pp)
+            ranks // (tp * pp)
             for tp in degrees
-            if job.world_size % tp == 0
-            for pp in divisors(job.world_size // tp)
+            if ranks % tp == 0
+            for pp in divisors(ranks // tp)
             if pp <= len(stack.items) and pins.pp in (None, pp)
-            if pins.dp in (None, job.world_size // (tp * pp))
+            if pins.dp in (None, ranks // (tp * pp))
         }
     )
     dividing = [dp for dp in possible if batch % dp == 0]
@@ -126,7 +128,7 @@ def _of_anything(job: Job, stack: Stack, degrees: tuple[int, ...]) -> str:
 def _given(job: Job) -> str:
     pinned = [
         f"{name}={value}"
-        for name in ("pp", "dp", "tp", "zero", "replicas", "microbatch", "schedule",
+        for name in ("pp", "dp", "cp", "tp", "zero", "replicas", "microbatch", "schedule",
                      "stages_per_rank", "outermost")
         if (value := getattr(job.pins, name)) is not None
     ]  # fmt: skip
@@ -142,13 +144,9 @@ def does_not_fit(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> In
     memory = min(_smallest(pricing, stack, offered), key=lambda found: found.total)
     over = memory.total - pricing.limit_bytes
     name, largest = largest_category(memory)
-    mixing = batch_layout(pricing.graph).mixing
+    mixing = batch_layout(pricing.whole_graph).mixing
     cure = next(
-        (
-            change.words
-            for change in changes(pricing, mixing)
-            if _fits(pricing.for_job(change.job), stack)
-        ),
+        (change.words for change in changes(pricing, mixing) if _fits(pricing.for_job(change.job))),
         "none of the usual changes helps: use devices with more memory",
     )
     return InfeasibleError(
@@ -173,13 +171,11 @@ def _smallest(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> list[
     ]
 
 
-def _fits(pricing: Pricing, stack: Stack) -> bool:
+def _fits(pricing: Pricing) -> bool:
     """Whether a plan of another job fits, shown by one that does."""
     try:
-        degrees = admissible_tp(
-            pricing.graph, pricing.job, pricing.strategies_of, pricing.overrides
-        )
+        models = contexts(pricing)
     except PlanError:
         return False
-    found = _smallest(pricing, stack, offers(pricing, stack, degrees))
+    found = _smallest(pricing, models[0].stack, offers_of(models))
     return any(memory.total <= pricing.limit_bytes for memory in found)

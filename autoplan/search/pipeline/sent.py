@@ -28,9 +28,20 @@ def sent_by(found: Found, stages: Sequence[int]) -> dict[str, Sent]:
         for column, key in found.columns(stage):
             for kind, sent in found.family.menus.messages(key, column).items():
                 counted[f"{kind} tp"] += sent.times(found.config.num_microbatches)
+        for kind, sent in over_cp(found, stage):
+            counted[f"{kind} cp"] += sent
         for sent in _to_neighbours(found, stage):
             counted["send_recv pp"] += sent
     return {name: sent for name, sent in sorted(counted.items()) if sent.seconds > 0}
+
+
+def over_cp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
+    """Messages of a stage's columns over ``cp`` in a step."""
+    if found.config.cp == 1:
+        return
+    for column, key in found.columns(stage):
+        for kind, sent in found.family.menus.exchanges(key, column).items():
+            yield kind, sent.times(found.config.num_microbatches)
 
 
 def _over_dp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:

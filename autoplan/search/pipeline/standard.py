@@ -68,6 +68,8 @@ def runners_up(best: Config, degrees: tuple[int, ...]) -> Iterator[Kind]:
     larger = [tp for tp in degrees if tp > best.tp]
     for tp in (*smaller[-1:], *larger[:1]):
         yield Kind(name=f"tp={tp}", accepts=_has_tp(tp))
+    if best.cp > 1:
+        yield Kind(name="cp=1", accepts=lambda c: c.cp == 1)
 
 
 def _has_tp(tp: int) -> Accepts:
@@ -75,8 +77,8 @@ def _has_tp(tp: int) -> Accepts:
 
 
 def _flat(config: Config, *, tp: int) -> bool:
-    return config.pp == 1 and config.tp == tp
+    return config.pp == config.cp == 1 and config.tp == tp
 
 
 def _plain(config: Config) -> bool:
-    return config.replicas == 1 and config.outermost == "pp"
+    return config.replicas == config.cp == 1 and config.outermost == "pp"

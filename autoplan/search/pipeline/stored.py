@@ -35,14 +35,15 @@ def found_of(pricing: Pricing, plan: Plan) -> Found:
     Raises:
         PlanError: the plan is not one of the model, or nothing that a search could have found.
     """
-    assign(pricing.graph, plan.regions, plan.mesh.tp)
     config = _config(plan)
+    of_rank = pricing.at_cp(config.cp)
+    assign(of_rank.graph, plan.regions, config.tp)
     by_operator = any(
         region.recomputed_operators or region.reconverted_inputs for region in plan.regions
     )
     shared = family(
-        pricing,
-        stack_of(pricing.graph),
+        of_rank,
+        stack_of(of_rank.graph),
         config.tp,
         config.microbatch,
         "free" if by_operator else "blocks",
@@ -69,6 +70,7 @@ def _config(plan: Plan) -> Config:
     return Config(
         pp=mesh.pp,
         dp=mesh.dp,
+        cp=mesh.cp,
         tp=mesh.tp,
         zero=plan.zero,
         replicas=plan.replicas,

@@ -1,8 +1,8 @@
 """Seconds of the messages that weights and gradients need, for one configuration.
 
-Weights are gathered, and gradients reduced, unit by unit (``loads.Unit``): over the ranks that
-share the states, and with hybrid sharding once more between the replicas of each shard. ZeRO 0 sums
-gradients in buckets of ``BUCKET_BYTES``.
+Weights are gathered, and gradients reduced, unit by unit (``loads.Unit``): over the ranks of ``dp``
+and ``cp`` that share the states, and with hybrid sharding once more between the replicas of each
+shard. ZeRO 0 sums gradients in buckets of ``BUCKET_BYTES``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hardware_profiles.spec import ClusterSpec
 
 @dataclass(frozen=True, slots=True)
 class WeightMessages:
-    """Prices of one configuration's messages over ``dp``; remembers what it has priced."""
+    """Prices of one configuration's messages of weights; remembers what it has priced."""
 
     config: Config
     precision: str
@@ -48,14 +48,14 @@ class WeightMessages:
         return self._sent("all_reduce", nbytes, self.config.replicas)
 
     def sum_s(self, load: Load) -> float:
-        """All gradients of a stage, in fp32, summed over ``dp`` in buckets."""
+        """All gradients of a stage, in fp32, summed over ``dp`` and ``cp`` in buckets."""
         elements = sum(unit.count * unit.trained_elements for unit in load.units)
         return elements * self.sum_per_element_s
 
     @property
     def sum_per_element_s(self) -> float:
         """Seconds that one element adds to the sum of gradients."""
-        bucket_s = self._sent("all_reduce", BUCKET_BYTES, self.config.dp)
+        bucket_s = self._sent("all_reduce", BUCKET_BYTES, self.config.state_ranks)
         return bucket_s / BUCKET_BYTES * STORED_BYTES
 
     def _shared(self, kind: CollectiveKind, nbytes: float) -> float:
@@ -66,7 +66,7 @@ class WeightMessages:
             return 0.0
         key = kind, nbytes, ranks
         if key not in self.known:
-            near = self.config.dp_ranks_per_node(self.gpus_per_node)
+            near = self.config.state_ranks_per_node(self.gpus_per_node)
             if kind == "all_reduce" and ranks == self.config.replicas and self.config.replicas > 1:
                 near = max(1, near // self.config.shards)
             self.known[key] = collective_s(kind, nbytes, ranks, min(near, ranks), self.cluster)

@@ -38,7 +38,8 @@ class Column:
             that can hold most, and the one that does at least. Unlike ``operator_bytes``, it has a
             price.
         trained_elements, frozen_elements: parameters, before any split over data-parallel ranks.
-        forward_messages_s, backward_messages_s: of the seconds above, messages over ``tp``.
+        forward_messages_s, backward_messages_s: of the seconds above, messages over ``tp``
+            and ``cp``.
     """
 
     choices: tuple[int, ...]

@@ -23,6 +23,7 @@ from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
+from autoplan.sharding.exchange import EXCHANGE
 from autoplan.sharding.placement import local_fraction
 
 _MANY_ENTRIES = 20_000_000
@@ -163,9 +164,12 @@ def _add_calls(ways: Ways, pattern: Pattern) -> None:
         decision = ways.decisions[number]
         seconds = pattern.figures.operator(node.name, len(ways.space.of(node.name)))
         forward, backward, weight = seconds[:, list(decision.options)]
-        pattern.add((number,), forward, 1.0, "forward_s")
-        pattern.add((number,), forward, np.array(decision.again), "backward_input_s")
-        pattern.add((number,), backward, 1.0, "backward_input_s")
+        sent = node.target == EXCHANGE
+        of_forward = ("forward_s", *(("forward_messages_s",) if sent else ()))
+        of_backward = ("backward_input_s", *(("backward_messages_s",) if sent else ()))
+        pattern.add((number,), forward, 1.0, *of_forward)
+        pattern.add((number,), forward, np.array(decision.again), *of_backward)
+        pattern.add((number,), backward, 1.0, *of_backward)
         pattern.add((number,), weight, 1.0, "backward_weight_s")
 
 

@@ -20,7 +20,7 @@ from autoplan.search.regions.column import Column
 from autoplan.search.regions.flow import flow_of
 from autoplan.search.regions.kept import kept_of
 from autoplan.search.regions.menu import ModeTables, RegionMenu
-from autoplan.search.regions.messages import Sent, messages_of
+from autoplan.search.regions.messages import Sent, exchanges_of, messages_of
 from autoplan.search.regions.region import apart_of, key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
@@ -235,6 +235,11 @@ class RegionMenus:
         """A column's messages over ``tp`` for one microbatch, by collective."""
         mode, *choices = column.choices
         return messages_of(self.tables(key).ways[mode], self.costs, choices)
+
+    def exchanges(self, key: str, column: Column) -> Mapping[str, Sent]:
+        """A column's messages over ``cp`` for one microbatch, by collective."""
+        mode, *choices = column.choices
+        return exchanges_of(self.tables(key).ways[mode], self.costs, choices)
 
     def kept(self, key: str, column: Column) -> Mapping[str, float]:
         """What a column keeps of one microbatch, by the node that makes it."""

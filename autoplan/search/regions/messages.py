@@ -1,4 +1,4 @@
-"""Which collectives a column sends over ``tp``: what its seconds of messages are made of."""
+"""Which collectives a column sends over ``tp`` and ``cp``: what its seconds of messages are."""
 
 from __future__ import annotations
 
@@ -56,6 +56,26 @@ def messages_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> M
             send(cost.backward, cost.backward_s)
             if _is_sent_again(ways, source, readers, choices):
                 send(cost.forward, cost.forward_s)
+    return found
+
+
+def exchanges_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> Mapping[str, Sent]:
+    """As ``messages_of``, over ``cp``."""
+    found = defaultdict[str, Sent](Sent)
+    for node in ways.region.calls:
+        if node.name not in costs.exchanges:
+            continue
+        number = ways.number[node.name]
+        decision, choice = ways.decisions[number], choices[number]
+        cost = costs.exchanges[node.name][decision.options[choice]]
+        forwards = 1 + decision.again[choice]
+        for sent, seconds, times in (
+            (cost.forward, cost.forward_s, forwards),
+            (cost.backward, cost.backward_s, 1),
+        ):
+            for kind, nbytes in sent:
+                once = Sent(seconds=seconds / len(sent), nbytes=nbytes, count=1)
+                found[kind] += once.times(times)
     return found
 
 

@@ -15,8 +15,11 @@ many (Llama 3, arXiv:2407.21783, section 3.3.2); keys and values are gathered as
 from __future__ import annotations
 
 from autoplan.sharding.context.rewrite import rank_graph
+from autoplan.sharding.context.starts import fewest_tokens
 from autoplan.sharding.context.walk import token_layout
 from autoplan.trace.graph import OpGraph
+
+__all__ = ["context_graph", "fewest_tokens"]
 
 
 def context_graph(graph: OpGraph, cp: int) -> OpGraph:

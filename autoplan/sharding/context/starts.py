@@ -21,12 +21,7 @@ def token_starts(graph: OpGraph, cp: int) -> Mapping[Ref, int]:
     Raises:
         PlanError: there are none, or ``cp`` does not divide them.
     """
-    inputs = {
-        Ref(node.name): node.outputs[0]
-        for node in graph.of_kind("input")
-        if _has_tokens(node.outputs[0])
-    }
-    found = inputs or _entering(graph)
+    found = _sources(graph)
     if not found:
         raise PlanError(f"cp={cp}: the model has no tokens that could be split; use cp=1")
     for ref, meta in found.items():
@@ -36,6 +31,20 @@ def token_starts(graph: OpGraph, cp: int) -> Mapping[Ref, int]:
                 "or another length"
             )
     return dict.fromkeys(found, _TOKENS)
+
+
+def fewest_tokens(graph: OpGraph) -> int:
+    """Tokens of a sample, the fewest where there are several kinds; 0 where there are none."""
+    return min((meta.shape[_TOKENS] for meta in _sources(graph).values()), default=0)
+
+
+def _sources(graph: OpGraph) -> Mapping[Ref, TensorMeta]:
+    inputs = {
+        Ref(node.name): node.outputs[0]
+        for node in graph.of_kind("input")
+        if _has_tokens(node.outputs[0])
+    }
+    return inputs or _entering(graph)
 
 
 def _has_tokens(meta: TensorMeta) -> bool:
