@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         save_plan,
         verify,
     )
-    from autoplan.capacity import outlook, size, sweep
+    from autoplan.capacity import size, sweep
     from autoplan.checkup import doctor
     from autoplan.custom_ops.register import register_rule
     from autoplan.errors import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from autoplan.explanation import Explanation
     from autoplan.findings import Findings
+    from autoplan.other_sizes import outlook
     from autoplan.plan import Plan
     from autoplan.rehearsal import Rehearsal
     from autoplan.runtime.module import ParallelModule
@@ -54,7 +55,7 @@ _HOMES = {
     "plan": "api",
     "print_report": "api",
     "save_plan": "api",
-    "outlook": "capacity",
+    "outlook": "other_sizes",
     "size": "capacity",
     "sweep": "capacity",
     "verify": "api",

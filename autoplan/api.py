@@ -18,7 +18,7 @@ from autoplan.job import DEFAULT_MEMORY_MARGIN, Job, Pins
 from autoplan.plan import Plan
 from autoplan.progress import Progress, rest_of, silent
 from autoplan.report import show
-from autoplan.searched import local_job, searched, searched_here
+from autoplan.searched import searched
 
 if TYPE_CHECKING:
     from torch import nn
@@ -108,26 +108,15 @@ def plan(
 
     deadline = Deadline(time_limit_s)
     job = request.make_job(
-        subject.describe(model, seq_len, inputs),
-        cluster=cluster,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        global_batch=global_batch,
-        precision=precision,
-        optimizer=optimizer,
-        batch_norm=batch_norm,
-        pins=request.make_pins(pins),
-        placements=placements,
-        memory_limit=memory_limit,
-        memory_margin=memory_margin,
+        subject.describe(model, seq_len, inputs), cluster=cluster, nodes=nodes,
+        gpus_per_node=gpus_per_node, global_batch=global_batch, precision=precision,
+        optimizer=optimizer, batch_norm=batch_norm, pins=request.make_pins(pins),
+        placements=placements, memory_limit=memory_limit, memory_margin=memory_margin,
         planned_only=planned_only,
-    )
+    )  # fmt: skip
     tell = progress or silent
-    tell(0.0, f"loading {job.model.name}")
-    case = subject.given(model, job.model, example_inputs, loss_fn)
+    case, graph = _traced(job, model, example_inputs, loss_fn, batch_dims, tell)
     job = replace(job, model=replace(job.model, seq_len=case.seq_len))
-    tell(_TRACING, f"tracing {job.model.name}")
-    graph = captured(case, job, batch_dims)
     tell(_SEARCHING, "searching")
     return searched(graph, job, rest_of(tell, _SEARCHING), deadline)
 
@@ -181,7 +170,7 @@ def compile(
         UnsupportedModelError, InfeasibleError, PlanError, ProfileError: as ``autoplan.plan``, and
             a plan of another model or of another number of ranks.
     """
-    from autoplan import launch
+    from autoplan import launch, local
     from autoplan.runtime.parallelize import parallelize
 
     launch.start_process_group()
@@ -191,12 +180,12 @@ def compile(
                "memory_margin": memory_margin}  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     decided = None if plan is None else launch.agree(lambda: _read(plan, given))
-    job = decided.job if decided else local_job(subject.describe(model, None, None), given)
+    job = decided.job if decided else local.local_job(subject.describe(model, None, None), given)
     case = subject.given(model, job.model, example_inputs, loss_fn)
     _check_weights(case.model)
     graph = captured(case, job, batch_dims)
     if decided is None:
-        decided = launch.agree(lambda: searched_here(graph, job))
+        decided = launch.agree(lambda: local.local_plan(graph, job))
     evaluation = _capture_evaluation(case, job, batch_dims, graph)
     compiler = "inductor" if torch_compile is True else torch_compile or None
     return parallelize(
@@ -359,15 +348,27 @@ def _planned(
     tell: Progress,
 ) -> tuple[ModelUnderPlan, OpGraph]:
     """The model that a plan is for, and its graph."""
-    job = plan.job
-    tell(0.0, f"loading {job.model.name}")
-    named = subject.named(job.model) if model is None else model
-    case = subject.given(named, job.model, example_inputs, loss_fn)
-    tell(_TRACING, f"tracing {job.model.name}")
-    graph = captured(case, job, batch_dims)
+    source = plan.job.model
+    named = subject.named(source) if model is None else model
+    case, graph = _traced(plan.job, named, example_inputs, loss_fn, batch_dims, tell)
     if graph.fingerprint != plan.fingerprint:
-        raise PlanError(f"the plan was made for another {job.model.name}: plan this model anew")
+        raise PlanError(f"the plan was made for another {source.name}: plan this model anew")
     return case, graph
+
+
+def _traced(
+    job: Job,
+    model: nn.Module | str,
+    example_inputs: ExampleInputs | None,
+    loss_fn: Callable[..., Any] | None,
+    batch_dims: Mapping[str, int | None] | None,
+    tell: Progress,
+) -> tuple[ModelUnderPlan, OpGraph]:
+    """The model of a job, loaded, and its graph."""
+    tell(0.0, f"loading {job.model.name}")
+    case = subject.given(model, job.model, example_inputs, loss_fn)
+    tell(_TRACING, f"tracing {job.model.name}")
+    return case, captured(case, job, batch_dims)
 
 
 def _capture_evaluation(

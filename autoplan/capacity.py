@@ -1,7 +1,4 @@
-"""How many devices a training needs, and how its speed follows its sizes: every answer is plans.
-
-A model is loaded and traced once (once for each sequence length), then planned many times.
-"""
+"""How many devices a training needs, and how its speed follows its sizes: every answer is plans."""
 
 from __future__ import annotations
 
@@ -14,21 +11,15 @@ from autoplan.captured import captured
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
 from autoplan.progress import Progress, rest_of, silent
+from autoplan.traced_job import SEARCHING, TRACING, TracedJob
 
 if TYPE_CHECKING:
-    from autoplan.plan import Plan
-    from autoplan.plan_details import ScalingPoint
-    from autoplan.sizing.series import Series
     from autoplan.sizing.sizes import Sizing
-    from autoplan.sizing.sweeps import Limit, Sweep
+    from autoplan.sizing.sweeps import Sweep
 
 
 DEFAULT_BATCH_TOKENS = 2**22
 """Tokens of a step where no batch is given."""
-
-_TRACING, _SEARCHING = 0.05, 0.1
-_MOST_TOKENS = 2**22
-_SAME_LENGTH = 1 / 16
 
 
 def size(
@@ -90,10 +81,10 @@ def size(
         )
         for name, profile in profiles.items()
     ]
-    tell(_TRACING, f"tracing {model}")
+    tell(TRACING, f"tracing {model}")
     graph = captured(case, sites[0].job)
     return size_all(
-        graph, sites, goal, progress=rest_of(tell, _SEARCHING), time_limit_s=time_limit_s
+        graph, sites, goal, progress=rest_of(tell, SEARCHING), time_limit_s=time_limit_s
     )
 
 
@@ -139,12 +130,12 @@ def sweep(
     points, made, job = [], None, None
     total = len(nodes) * len(global_batch) * len(lengths)
     for length in lengths:
-        made = _Made(replace(first, model=replace(source, seq_len=length)), tell)
+        made = TracedJob(replace(first, model=replace(source, seq_len=length)), tell)
         for count, batch in ((count, batch) for count in nodes for batch in global_batch):
             grown = batch * count // nodes[0] if grow_batch else batch
             job = replace(made.job, nodes=count, global_batch=grown)
             told = f"planning on {count} nodes, batch {grown}"
-            tell(_SEARCHING + (1 - _SEARCHING) * len(points) / total, told)
+            tell(SEARCHING + (1 - SEARCHING) * len(points) / total, told)
             points.append(point_of(made.series, job, time_limit_s))
     found = Sweep(over=over, points=tuple(points))  # pyright: ignore[reportArgumentType]
     if limits and made and job:
@@ -153,100 +144,9 @@ def sweep(
         return replace(
             found,
             largest_microbatch=last and largest_microbatch(made.series, last),
-            longest_sequence=_longest_sequence(made, job),
+            longest_sequence=made.longest_sequence(job),
         )
     return found
-
-
-def outlook(
-    plan: Plan,
-    *,
-    nodes: Sequence[int] = (),
-    grow_batch: bool = False,
-    limits: bool = False,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-) -> Plan:
-    """The plan with what was found of other sizes of its training (``Plan.outlook``).
-
-    The model is loaded and traced again, so that user code is run if the plan is for that.
-
-    Args:
-        plan: of a model by name.
-        nodes: on which to plan the same training, ascending.
-        grow_batch: the batch grows with the nodes, that of the plan being for the plan's nodes.
-        limits: look for the largest microbatch and the longest samples that fit.
-        time_limit_s: of the search of each plan.
-        progress: called with the fraction done and what is being done.
-
-    Raises:
-        PlanError, UnsupportedModelError: as ``sweep``, and a plan of a module made in Python.
-    """
-    from autoplan.plan_details import Outlook
-    from autoplan.sizing.sweeps import largest_microbatch
-
-    job, tell = plan.job, progress or silent
-    if job.model.kind == "object":
-        raise PlanError(
-            f"{job.model.name} was made in Python: other sizes are for models that have a name"
-        )
-    request.check_nodes(job.cluster, nodes)
-    made = _Made(job, tell)
-    scaling = []
-    for number, count in enumerate(nodes):
-        tell(_SEARCHING + (1 - _SEARCHING) * number / len(nodes), f"planning on {count} nodes")
-        batch = max(1, job.global_batch * count // job.nodes) if grow_batch else job.global_batch
-        other = replace(job, nodes=count, global_batch=batch)
-        scaling.append(_scaled(made, plan, other, time_limit_s))
-    if limits:
-        tell(1.0, "looking for the largest that fits")
-    largest = largest_microbatch(made.series, plan) if limits else None
-    longest = _longest_sequence(made, job) if limits else None
-    return replace(
-        plan,
-        outlook=Outlook(
-            scaling=tuple(scaling),
-            largest_microbatch=largest and largest.short,
-            longest_sequence=longest and longest.short,
-        ),
-    )
-
-
-def _scaled(made: _Made, plan: Plan, job: Job, time_limit_s: float | None) -> ScalingPoint:
-    """The plan's own point, or that of the same training on other nodes."""
-    from autoplan.plan_details import ScalingPoint
-    from autoplan.sizing.sweeps import Point, point_of
-
-    own = Point(job=job, plan=plan)
-    point = own if job == plan.job else point_of(made.series, job, time_limit_s)
-    estimate = point.plan and point.plan.estimate
-    return ScalingPoint(
-        nodes=job.nodes,
-        devices=job.world_size,
-        global_batch=job.global_batch,
-        samples_per_s=estimate and estimate.samples_per_s,
-        step_s=estimate and estimate.step_s,
-        reason=point.reason,
-    )
-
-
-class _Made:
-    """A job whose model is loaded and traced, to plan it and others that differ in sizes."""
-
-    def __init__(self, job: Job, tell: Progress) -> None:
-        from autoplan.sizing.series import Series
-
-        tell(0.0, f"loading {job.model.name}")
-        case = subject.load(job.model)
-        self.job = replace(job, model=replace(job.model, seq_len=case.seq_len))
-        tell(_TRACING, f"tracing {job.model.name}")
-        graph = captured(case, self.job)
-        self.series: Series = Series(graph, self.job, request.cluster_of(self.job))
-
-    def of_length(self, seq_len: int) -> _Made:
-        """The same model with samples of another length."""
-        model = replace(self.job.model, seq_len=seq_len)
-        return _Made(replace(self.job, model=model), silent)
 
 
 def _swept(values: dict[str, Sequence[int | None]]) -> str:
@@ -261,30 +161,6 @@ def _swept(values: dict[str, Sequence[int | None]]) -> str:
             f"{' and '.join(several)} have several values each; sweep over one at a time"
         )
     return several[0] if several else "nodes"
-
-
-def _longest_sequence(made: _Made, job: Job) -> Limit | None:
-    """The longest samples that fit one at a time, whatever mesh it takes; no bound where the model
-    takes no longer ones. None where inputs of given shapes say how long samples are."""
-    from autoplan.sizing.sweeps import fitting, largest
-
-    length = made.job.model.seq_len
-    if length is None or made.job.model.inputs:
-        return None
-
-    refused: set[int] = set()
-
-    def fits(length: int) -> Plan | None:
-        try:
-            other = made.of_length(length)
-        except PlanError:
-            refused.add(length)
-            return None
-        longer = replace(job, model=other.job.model, pins=Pins(microbatch=1))
-        return fitting(other.series, longer)
-
-    found = largest(fits, length, _MOST_TOKENS, share=_SAME_LENGTH)
-    return replace(found, bound=None) if found and found.bound in refused else found
 
 
 def _shipped() -> list[str]:

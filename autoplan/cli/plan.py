@@ -101,11 +101,11 @@ def _scaling(text: str | None, *, grow_batch: bool) -> tuple[int, ...]:
 def _with_outlook(
     plan: Plan, nodes: tuple[int, ...], grow_batch: bool, limits: bool, time_limit_s: float | None
 ) -> Plan:
-    from autoplan import capacity
     from autoplan.cli.progress import ProgressDisplay, logs_held
+    from autoplan.other_sizes import outlook
 
     with ProgressDisplay() as progress, logs_held():
-        return capacity.outlook(
+        return outlook(
             plan,
             nodes=nodes,
             grow_batch=grow_batch,

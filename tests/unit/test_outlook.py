@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan import api, capacity
+from autoplan import api, other_sizes
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import ModelSource
 from autoplan.plan import Plan
@@ -32,7 +32,7 @@ def plan() -> Plan:
 
 @pytest.mark.parametrize("grows", [False, True])
 def test_points_are_plans_of_their_own(plan: Plan, grows: bool) -> None:
-    found = capacity.outlook(plan, nodes=(1, 2, 4), grow_batch=grows)
+    found = other_sizes.outlook(plan, nodes=(1, 2, 4), grow_batch=grows)
     assert replace(found, outlook=None) == plan
     assert found.outlook is not None
     points = found.outlook.scaling
@@ -48,7 +48,7 @@ def test_points_are_plans_of_their_own(plan: Plan, grows: bool) -> None:
 
 def test_limits_fit_and_the_next_size_does_not() -> None:
     tight = api.plan(MODEL, nodes=1, global_batch=64, memory_limit="2.135GiB", **REQUEST)
-    outlook = capacity.outlook(tight, limits=True).outlook
+    outlook = other_sizes.outlook(tight, limits=True).outlook
     assert outlook is not None
     limit = outlook.largest_microbatch
     assert limit is not None
@@ -70,7 +70,7 @@ def test_limits_fit_and_the_next_size_does_not() -> None:
 
 def test_a_point_without_a_plan_says_why(plan: Plan) -> None:
     odd = api.plan(MODEL, nodes=1, global_batch=2, pins={"tp": 1}, **REQUEST)
-    outlook = capacity.outlook(odd, nodes=(1, 4)).outlook
+    outlook = other_sizes.outlook(odd, nodes=(1, 4)).outlook
     assert outlook is not None
     last = outlook.scaling[-1]
     assert last.samples_per_s is None
@@ -81,6 +81,6 @@ def test_a_point_without_a_plan_says_why(plan: Plan) -> None:
 def test_what_has_no_name_or_no_such_nodes_is_refused(plan: Plan) -> None:
     unnamed = replace(PLAN, job=replace(PLAN.job, model=ModelSource(kind="object", name="Net")))
     with pytest.raises(PlanError, match="Net was made in Python"):
-        capacity.outlook(unnamed, nodes=(1,))
+        other_sizes.outlook(unnamed, nodes=(1,))
     with pytest.raises(PlanError, match="100000 nodes"):
-        capacity.outlook(plan, nodes=(1, 100000))
+        other_sizes.outlook(plan, nodes=(1, 100000))
