@@ -11,18 +11,27 @@ from dataclasses import dataclass
 from typing import cast
 
 from autoplan.sharding.redistribute import Message, Motion, motion_messages
-from autoplan.trace.graph import OpNode, Ref, TensorMeta
+from autoplan.trace.graph import BatchInt, OpNode, Ref, TensorMeta
 
 EXCHANGE = "autoplan.exchange.default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """What an exchange does: of the tensor, and of its gradient (``identity`` where none comes)."""
+    """What an exchange does.
+
+    Attributes:
+        forward, backward: of the tensor, and of its gradient (``identity`` where none comes).
+        ranks: of ``cp``.
+        dim: which is cut or put together; None where none is.
+        parts: of the dim, each of which is cut for itself (``placement.Shard``).
+    """
 
     forward: Motion
     backward: Motion
     ranks: int
+    dim: int | None = None
+    parts: int | BatchInt = 1
 
     def call(self, name: str, read: Ref, made: TensorMeta, reader: OpNode) -> OpNode:
         """The node of an exchange in front of a reader; a view where nothing learns."""
@@ -31,7 +40,7 @@ class Exchange:
             name=name,
             kind="call",
             target=EXCHANGE,
-            args=(read, self.forward, self.backward, self.ranks),
+            args=(read, self.forward, self.backward, self.ranks, self.dim, self.parts),
             outputs=(made,),
             alias_of=(read if is_view else None,),
             module=reader.module,
@@ -48,7 +57,11 @@ class Exchange:
 
 def exchange_of(node: OpNode) -> Exchange:
     """What an exchange node does."""
-    _, forward, backward, ranks = node.args
+    _, forward, backward, ranks, dim, parts = node.args
     return Exchange(
-        forward=cast(Motion, forward), backward=cast(Motion, backward), ranks=cast(int, ranks)
+        forward=cast(Motion, forward),
+        backward=cast(Motion, backward),
+        ranks=cast(int, ranks),
+        dim=cast(int | None, dim),
+        parts=cast(int | BatchInt, parts),
     )

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from autoplan.errors import PlanError
-from autoplan.sharding.context.walk import TokenLayout, local_target
+from autoplan.sharding.context.walk import SAMPLES, TokenLayout, local_target
 from autoplan.sharding.exchange import Exchange
-from autoplan.sharding.placement import Placement, Shard, local_shape
-from autoplan.sharding.redistribute import conversion
+from autoplan.sharding.placement import Placement, Replicate, Shard, local_shape
+from autoplan.sharding.redistribute import Conversion, conversion
 from autoplan.sharding.strategies import Port, Strategy
-from autoplan.trace.graph import Block, OpGraph, OpNode, Ref, SavedTensor, TensorMeta
+from autoplan.trace.graph import BatchInt, Block, OpGraph, OpNode, Ref, SavedTensor, TensorMeta
 
 
 def rank_graph(graph: OpGraph, layout: TokenLayout, cp: int) -> OpGraph:
@@ -53,6 +53,7 @@ class _Writer:
         self.nodes: list[OpNode] = []
         self._by_name: dict[str, OpNode] = {}
         self._exchanges: dict[tuple[str, Ref, Port], Ref] = {}
+        self._cuts: dict[Ref, Ref] = {}
         self._of_block: dict[str, list[str]] = {}
 
     def node(self, node: OpNode) -> None:
@@ -80,9 +81,26 @@ class _Writer:
         )
         saved = tuple(self._saved(kept, written, share) for kept in node.saved)
         self._write(replace(written, saved=saved), self._path(node))
+        for index in range(len(node.outputs)):
+            self._cut(node, Ref(node.name, index))
+
+    def _cut(self, node: OpNode, ref: Ref) -> None:
+        """A rank's part of what was made whole."""
+        part = self.layout.placements[ref]
+        if ref in self.layout.cuts and isinstance(part, Shard):
+            meta, name = self.graph.meta(ref), f"{node.name}.own"
+            found = conversion(Replicate(), Port(part, part), differentiable=meta.requires_grad)
+            assert found is not None
+            made = self._local(meta, part)
+            self._write(self._exchange(found).call(name, ref, made, node), self._path(node))
+            self._cuts[ref] = Ref(name)
 
     def block(self, block: Block) -> Block:
-        return replace(block, nodes=tuple(self._of_block[block.path]))
+        return replace(
+            block,
+            nodes=tuple(self._of_block[block.path]),
+            inputs=tuple(self._cuts.get(ref, ref) for ref in block.inputs),
+        )
 
     def _path(self, node: OpNode) -> str:
         block = self.graph.block_of.get(node.name)
@@ -103,15 +121,29 @@ class _Writer:
             return ref
         meta, here, path = self.graph.meta(ref), self.layout.placements[ref], self._path(reader)
         found = conversion(here, port, differentiable=meta.requires_grad)
+        own = self._cuts.get(ref, ref)
         if found is None:
-            return ref
+            return own
         if (path, ref, port) not in self._exchanges:
-            exchange = Exchange(forward=found.forward, backward=found.backward, ranks=self.cp)
+            exchange = self._exchange(found)
             name = f"{reader.name}.{_WORDS[found.forward]}{position}"
             made = self._local(meta, port.placement)
-            self._write(exchange.call(name, ref, made, reader), path)
+            self._write(exchange.call(name, own, made, reader), path)
             self._exchanges[path, ref, port] = Ref(name)
         return self._exchanges[path, ref, port]
+
+    def _exchange(self, found: Conversion) -> Exchange:
+        placements = (found.source, found.target.placement)
+        shard = next((each for each in placements if isinstance(each, Shard)), None)
+        parts = shard.parts if shard else 1
+        samples, rest = divmod(parts, SAMPLES)
+        return Exchange(
+            forward=found.forward,
+            backward=found.backward,
+            ranks=self.cp,
+            dim=shard and shard.dim,
+            parts=BatchInt(samples) if samples and not rest else parts,
+        )
 
     def _local(self, meta: TensorMeta, placement: Placement) -> TensorMeta:
         return replace(meta, shape=local_shape(meta.shape, placement, self.cp))
@@ -125,7 +157,8 @@ class _Writer:
         if source.node not in self.graph.by_name:
             meta = self._by_name[source.node].outputs[source.index]
             return replace(kept, source=source, nbytes=meta.nbytes)
-        is_split = isinstance(self.layout.placements[kept.source], Shard)
+        is_whole = kept.source in self.layout.cuts
+        is_split = isinstance(self.layout.placements[kept.source], Shard) and not is_whole
         return replace(kept, nbytes=kept.nbytes // (self.cp if is_split else 1))
 
     def _base(self, ref: Ref) -> Ref:

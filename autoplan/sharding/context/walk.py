@@ -9,8 +9,6 @@ made for that part alone (``_for_readers``).
 
 An operator that needs all tokens and works on them is refused: every rank would do the whole of it.
 Outside blocks a call without work (the choice of one token) may gather them.
-
-Strategies are those at a prime batch, so that no batch is mistaken for tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ from autoplan.sharding.rules.attention import CAUSAL_OF_ROWS
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 
-_PRIME = 1_000_003
+SAMPLES = 1_000_003
+"""The batch at which tokens are followed: a prime, so that no other size is taken for it."""
 _WHOLE = 0
 """The strategy that every operator has first: whole on every rank."""
 
@@ -39,11 +38,13 @@ class TokenLayout:
 
     Attributes:
         strategies: of every call.
-        placements: of every tensor, as its producer leaves it; whole for what is at hand.
+        placements: of every tensor, as its readers find it; whole for what is at hand.
+        cuts: tensors that are made whole, and of which every rank has its part from then on.
     """
 
     strategies: Mapping[str, Strategy]
     placements: Mapping[Ref, Placement]
+    cuts: frozenset[Ref]
 
 
 def token_layout(graph: OpGraph, cp: int) -> TokenLayout:
@@ -60,7 +61,11 @@ def token_layout(graph: OpGraph, cp: int) -> TokenLayout:
             walk.source(node)
     walk.for_readers()
     whole = {ref: Replicate() for ref in walk.at_hand}
-    return TokenLayout(strategies=walk.strategies, placements={**walk.placements, **whole})
+    return TokenLayout(
+        strategies=walk.strategies,
+        placements={**walk.placements, **whole},
+        cuts=frozenset(walk.starts).difference(walk.at_hand),
+    )
 
 
 class _Walk:
@@ -73,7 +78,7 @@ class _Walk:
 
     def __init__(self, graph: OpGraph, cp: int) -> None:
         self.graph = graph
-        self.few = excerpt(graph, {self._first(node) for node in graph.nodes}).at_batch(_PRIME)
+        self.few = excerpt(graph, {self._first(node) for node in graph.nodes}).at_batch(SAMPLES)
         self.rules = GraphRules(self.few)
         self.axis = MeshAxis("cp", cp)
         self.starts = token_starts(graph, cp)
@@ -106,16 +111,13 @@ class _Walk:
         self.strategies[node.name] = offered[_WHOLE] if is_given else strategy
         for index, placement in enumerate(strategy.outputs):
             ref = Ref(node.name, index)
-            if is_given:
+            if is_given and ref not in self.starts:
                 self.at_hand.add(ref)
             self._leave(ref, placement)
 
     def _leave(self, ref: Ref, placement: Placement) -> None:
-        """A tensor that tokens begin with is at hand as it is made."""
-        if ref in self.starts:
-            self.at_hand.add(ref)
-            placement = Shard(self.starts[ref])
-        self.placements[ref] = placement
+        begins = self.starts.get(ref)
+        self.placements[ref] = placement if begins is None else Shard(begins)
 
     def _offered(self, node: OpNode) -> tuple[Strategy, ...]:
         """All strategies, worked out once for corresponding calls of blocks."""
