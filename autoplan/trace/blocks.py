@@ -1,6 +1,8 @@
 """Finds the repeated blocks of a graph: modules that do the same computation on other parameters.
 
-A module is a candidate when its calls are contiguous, more than one, and contain a contraction.
+A call of a module is a candidate when its operators are contiguous, more than one, and contain a
+contraction. A module that is called several times (the one layer of ALBERT) has a candidate for
+each call, all with the same parameters.
 Candidates are the same when their operators, arguments, shapes, dtypes, wiring, parameters by
 relative name and kept tensors are equal. Groups of four or more go first and the outermost wins, so
 that two equal towers of layers give blocks of layers; then groups of two or three in what is left.
@@ -21,9 +23,13 @@ _STORED = ("parameter", "buffer", "constant")
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The calls ``[start, stop)`` of one module."""
+    """The operators ``[start, stop)`` of one call of a module.
+
+    ``path`` is the module's, or ``path@k`` of the k-th call where there are several.
+    """
 
     path: str
+    module: str
     start: int
     stop: int
 
@@ -58,10 +64,15 @@ def blocks_at(
     """
     calls = [node for node in nodes if node.kind == "call"]
     reader = _Reader(calls, {node.name: node for node in nodes}, results)
-    spans = {span.path: span for span in _spans(calls)}
-    running = {path for node in calls for path in _prefixes(node.module)}
+    running = _positions(calls)
+    spans: dict[str, _Span] = {}
     for path in paths:
-        if path in running and path not in spans:
+        module, _, count = path.partition("@")
+        positions = running.get((module, int(count or 0)))
+        span = _span(path, module, positions, calls) if positions else None
+        if span is not None:
+            spans[path] = span
+        elif positions:
             raise UnsupportedModelError(f"{path} runs in pieces here, but in one for the loss")
     found = [
         (span, group[0].path)
@@ -77,20 +88,38 @@ def _alike(calls: Sequence[OpNode]) -> list[list[_Span]]:
     groups: dict[tuple[int, tuple[str, ...]], list[_Span]] = defaultdict(list)
     for span in _spans(calls):
         targets = tuple(node.target for node in calls[span.start : span.stop])
-        groups[span.path.count("."), targets].append(span)
+        groups[span.module.count("."), targets].append(span)
     repeated = {key: spans for key, spans in groups.items() if len(spans) > 1}
     return [repeated[key] for key in sorted(repeated, key=lambda k: (k[0], repeated[k][0].start))]
 
 
 def _spans(calls: Sequence[OpNode]) -> Iterator[_Span]:
-    positions: dict[str, list[int]] = defaultdict(list)
+    running = _positions(calls)
+    several = {module for module, count in running if count}
+    for (module, count), positions in running.items():
+        path = f"{module}@{count}" if module in several else module
+        span = _span(path, module, positions, calls)
+        if span is not None:
+            yield span
+
+
+def _span(
+    path: str, module: str, positions: Sequence[int], calls: Sequence[OpNode]
+) -> _Span | None:
+    contiguous = positions[-1] - positions[0] + 1 == len(positions)
+    if contiguous and len(positions) > 1 and any(calls[index].flops for index in positions):
+        return _Span(path, module, positions[0], positions[-1] + 1)
+    return None
+
+
+def _positions(calls: Sequence[OpNode]) -> dict[tuple[str, int], list[int]]:
+    """The operators of every call of every module, in the order of execution."""
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, node in enumerate(calls):
+        numbers = dict(node.reruns)
         for path in _prefixes(node.module):
-            positions[path].append(index)
-    for path, found in positions.items():
-        contiguous = found[-1] - found[0] + 1 == len(found)
-        if contiguous and len(found) > 1 and any(calls[index].flops for index in found):
-            yield _Span(path, found[0], found[-1] + 1)
+            found[path, numbers.get(path, 0)].append(index)
+    return found
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -129,7 +158,7 @@ class _Reader:
         operands = node.operands
         return (
             node.target,
-            node.module[len(span.path) :],
+            node.module[len(span.module) :],
             self._arg(node.args, span, seen),
             self._arg(tuple(value for _, value in node.kwargs), span, seen),
             tuple(key for key, _ in node.kwargs),
@@ -151,7 +180,7 @@ class _Reader:
         source = self.by_name[arg.node]
         meta = source.outputs[arg.index]
         if source.kind in _STORED:
-            return source.kind, _relative(source.name, span.path), source.args, meta
+            return source.kind, _relative(source.name, span.module), source.args, meta
         return "outer", seen.setdefault(arg, len(seen)), meta
 
     def _kept(self, kept: SavedTensor, span: _Span) -> tuple:

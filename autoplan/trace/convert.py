@@ -17,12 +17,13 @@ from torch import fx
 
 from autoplan.trace import batch_sizes
 from autoplan.trace.drafts import Draft, Moved, operands_in
-from autoplan.trace.graph import DTYPE_BYTES, Arg, Ref, SavedTensor, TensorMeta, TorchValue
+from autoplan.trace.graph import DTYPE_BYTES, Arg, Calls, Ref, SavedTensor, TensorMeta, TorchValue
 from autoplan.trace.placeholders import Placeholder, own_path
 from autoplan.trace.refusals import refused, where_of
 from autoplan.trace.regions import Region, block_reads
 from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.repeat_ops import BLOCK, MARK
+from autoplan.trace.reruns import calls_around, moved_calls, number_calls
 from autoplan.trace.saved import Kept, NodeRun, copy_name
 
 Runs = Mapping[str, NodeRun]
@@ -71,6 +72,7 @@ class Converter:
                     self._add(copy)
             elif node.name in self.runs[0] and node.target is not MARK:
                 self._add(self._call(node, other))
+        number_calls(self.converted.values())
         return list(self.converted.values())
 
     def results(self) -> tuple[Ref, ...]:
@@ -109,6 +111,7 @@ class Converter:
             for key, value in node.kwargs.items()
         )
         operands = operands_in(args, kwargs)
+        around = calls_around(node)
         return Draft(
             name=node.name,
             kind="call",
@@ -117,7 +120,8 @@ class Converter:
             kwargs=kwargs,
             outputs=_metas(node, run),
             alias_of=_aliased(operands, run),
-            module=_module_path(node),
+            module=_innermost(around),
+            around=around,
             flops=run.flops,
             backward_flops=run.backward_flops,
             saved=_saved(run, self.runs[1][other.name], self.batches, node),
@@ -157,20 +161,21 @@ class Converter:
                 return Ref(copy_name(ref.node, stub), ref.index)
             return mapped[ref]
 
-        paths = _block_path(str(stub.args[0])), _module_path(stub)
+        first, around = _block_path(str(stub.args[0])), calls_around(stub)
         for node in region.nodes:
             if node.name in self.converted:
-                yield self._copy(node, stub, other, moved, paths)
+                yield self._copy(node, stub, other, moved, (first, around))
         for index, result in enumerate(region.results):
             self.block_outputs[Ref(stub.name, index)] = moved(self._ref(result))
 
     def _copy(
-        self, node: fx.Node, stub: fx.Node, other: fx.Node, moved: Moved, paths: tuple[str, str]
+        self, node: fx.Node, stub: fx.Node, other: fx.Node, moved: Moved, block: tuple[str, Calls]
     ) -> Draft:
         name = copy_name(node.name, stub)
         first_run, run = self.runs[0][node.name], self.runs[0][name]
         origin = self.converted[node.name]
-        first, here = paths
+        first, outer = block
+        here = _innermost(outer)
         below = origin.module == first or origin.module.startswith(f"{first}.")
         return Draft(
             name=name,
@@ -181,6 +186,7 @@ class Converter:
             outputs=origin.outputs if run.outputs is first_run.outputs else _metas(node, run),
             alias_of=_aliased(origin.operands, run),
             module=here + origin.module[len(first) :] if below else origin.module,
+            around=moved_calls(origin.around, first, here, outer),
             flops=run.flops,
             backward_flops=run.backward_flops,
             saved=_saved(run, self.runs[1][copy_name(node.name, other)], self.batches, node),
@@ -215,10 +221,9 @@ def _ref_of(node: fx.Node) -> Ref:
     return Ref(node.name)
 
 
-def _module_path(node: fx.Node) -> str:
+def _innermost(around: Calls) -> str:
     """Path of the innermost module that ran a node, '' for the model itself."""
-    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-    return own_path(list(stack.values())[-1][0].partition("@")[0])
+    return around[-1][0] if around else ""
 
 
 def _block_path(key: str) -> str:

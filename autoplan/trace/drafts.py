@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from autoplan.trace.graph import Arg, OpNode, Ref, SavedTensor, TensorMeta, refs_of
+from autoplan.trace.graph import Arg, Calls, OpNode, Ref, SavedTensor, TensorMeta, refs_of
 
 Moved = Callable[[Ref], Ref]
 
@@ -20,6 +20,7 @@ class Draft:
     """One node; fields as of ``OpNode``.
 
     Attributes:
+        around: the calls of modules that it is in, as the export numbers them.
         args, kwargs, alias_of: with the tensors of the origin, where the draft is a copy.
         operands: the tensors it reads.
         moved: from the tensors of the origin to those of the copy; None where it is no copy.
@@ -33,6 +34,8 @@ class Draft:
     outputs: tuple[TensorMeta, ...]
     alias_of: tuple[Ref | None, ...] = ()
     module: str = ""
+    around: Calls = ()
+    reruns: Calls = ()
     flops: int = 0
     backward_flops: int = 0
     saved: tuple[SavedTensor, ...] = ()
@@ -67,6 +70,7 @@ def written(draft: Draft, name: str, final: Moved) -> OpNode:
         outputs=draft.outputs,
         alias_of=tuple(None if ref is None else found(ref) for ref in draft.alias_of),
         module=draft.module,
+        reruns=draft.reruns,
         flops=draft.flops,
         backward_flops=draft.backward_flops,
         saved=tuple(

@@ -52,6 +52,8 @@ class TorchValue:
 
 
 Arg = Ref | BatchInt | TorchValue | bool | int | float | str | None | tuple["Arg", ...]
+Calls = tuple[tuple[str, int], ...]
+"""Calls of modules, each by the module's path and how often it had been called before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +108,7 @@ class OpNode:
         outputs: the tensors it produces, in order.
         alias_of: for each output, the operand ``Ref`` whose storage it shares, or None.
         module: path of the module that ran it.
+        reruns: the calls of modules around it that were not the first of their module.
         flops: floating-point operations of the forward pass at the graph's batch.
         backward_flops: floating-point operations of its backward.
         saved: storages kept for its backward. A storage that several nodes keep is listed by each.
@@ -122,6 +125,7 @@ class OpNode:
     outputs: tuple[TensorMeta, ...]
     alias_of: tuple[Ref | None, ...] = ()
     module: str = ""
+    reruns: Calls = ()
     flops: int = 0
     backward_flops: int = 0
     saved: tuple[SavedTensor, ...] = ()
@@ -138,7 +142,8 @@ class Block:
     """One instance of a repeated part of the model.
 
     Attributes:
-        path: module path of this instance, ``model.layers.3``.
+        path: module path of this instance, ``model.layers.3``; of a module that is called several
+            times, ``encoder.layer@2`` is the third call.
         kind: path of the first instance of the same computation, ``model.layers.0``.
         nodes: names of its call nodes, in order.
         inputs: activations read from outside, in the order of first use.

@@ -118,7 +118,7 @@ def test_stages_share_weights():
     """Every stage that reads one holds it, and the sum of all gradients is that of one device."""
     cells = [
         Cell(model=name, firsts=(0, 2), dp=2, zero=zero, num_microbatches=4)
-        for name, zero in (("weight", 0), ("layer", 3))
+        for name, zero in (("weight", 0), ("layer", 3), ("albert", 1))
     ]
     given = []
     for cell in cells:

@@ -101,13 +101,59 @@ def test_frozen_and_shared_layers_are_kinds_of_their_own():
     assert _paths(model) == [["body.1", "body.2", "body.3", "body.4"], ["body.5", "body.6"]]
 
 
-def test_a_module_called_twice_is_no_block():
-    class Twice(nn.Module):
+class Again(nn.Module):
+    """Calls modules several times, in the order of ``path``."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+        self.first, self.second = Pair(), Pair()
+        self.project = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.project(x)
+        for name in self.path:
+            x = getattr(self, name)(x)
+        return x
+
+
+def test_every_call_of_a_module_is_a_block():
+    model = Again(["first"] * 3)
+    assert _paths(model) == [["body.first@0", "body.first@1", "body.first@2"]]
+    graph = capture(Summed(model), (torch.randn(4, 8),))
+    assert {block.parameters for block in graph.blocks} == {
+        ("body.first.up.weight", "body.first.up.bias", "body.first.down.weight",
+         "body.first.down.bias")
+    }  # fmt: skip
+    assert _paths(Again(["first", "second"] * 2)) == [
+        ["body.first@0", "body.second@0", "body.first@1", "body.second@1"]
+    ]
+
+
+def test_calls_are_numbered_alike():
+    """Whether layers are traced one by one or copied; they call a part of theirs twice."""
+
+    class Layer(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.second = Pair(), Pair()
+            self.pair = Pair()
 
         def forward(self, x):
-            return self.first(self.second(self.first(self.second(x))))
+            return self.pair(self.pair(x))
 
-    assert _paths(Twice()) == []
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(5))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(layer(x))
+            return x.sum()
+
+    folded = capture(Layers(), (torch.randn(4, 8),))
+    assert folded == capture(Layers(), (torch.randn(4, 8),), fold=False)
+    last = [node for node in folded.of_kind("call") if node.module == "layers.4.pair.down"]
+    numbers = [[count for _, count in node.reruns] for node in last]
+    assert numbers == [[], [1, 1], [1, 2, 2], [1, 3, 3]], "of the layer, the pair and the linear"
+    assert len(folded.blocks) == 9, "all calls but the first, whose input needs no gradient"
