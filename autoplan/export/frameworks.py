@@ -34,4 +34,9 @@ def export(plan: Plan, to: str) -> Exported:
     """
     if to not in FRAMEWORKS:
         raise PlanError(f"--to {to}: no such framework; use {', '.join(FRAMEWORKS)}")
+    if plan.mesh.cp > 1:
+        raise PlanError(
+            f"--to {to}: cp={plan.mesh.cp} splits tokens over ranks of their own, which exports do "
+            "not write; plan with cp=1"
+        )
     return FRAMEWORKS[to](Decisions(plan))

@@ -12,6 +12,10 @@ from autoplan.report.recompute import recompute
 from hardware_profiles.load import ProfileFault, load
 from hardware_profiles.spec import ClusterSpec
 
+_TOKENS = (
+    "each rank of cp has as many of every sample; causal attention is even, a rank having a chunk"
+    " from the front and its mirror image from the back; all keys and values are gathered"
+)
 _LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
 _BATCH_NORM = {
     "sync": "statistics of the whole batch, over all data-parallel ranks",
@@ -101,6 +105,7 @@ def decision_rows(plan: Plan) -> list[tuple[str, str]]:
         ("mesh", mesh),
         *([("schedule", schedules.sentence(plan))] if plan.stages else []),
         ("batch", words.batch(plan)),
+        *([("tokens", _TOKENS)] if plan.mesh.cp > 1 else []),
         ("ZeRO", words.zero(plan)),
         ("recompute", recompute(plan)),
     ]

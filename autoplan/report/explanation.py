@@ -124,6 +124,8 @@ def _why_not(plan: Variant, answer: WhyNot) -> RenderableType:
     lines: list[RenderableType] = [Text(_answer(plan, answer, answer.plan))]
     if answer.verdict == "does not fit":
         lines.append(Text("Below, the fastest with the pins if memory were unlimited."))
+    if answer.plan.mesh.cp > 1:
+        lines.append(Text("Planned only: no run splits tokens over ranks of their own yet."))
     lines.append(Text(_decisions(answer.plan), style="cyan"))
     table = _table("", "this plan", "with the pins", "difference")
     for field, name in words.COMPONENTS.items():

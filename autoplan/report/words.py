@@ -80,8 +80,12 @@ def batch(plan: Plan) -> str:
     pieces = counted(plan.num_microbatches, "microbatch", "microbatches")
     return (
         f"each data-parallel rank takes {per_rank} of {plan.job.global_batch} samples a step,"
-        f" as {pieces} of {plan.microbatch}"
+        f" as {pieces} of {plan.microbatch}{_shared(plan.mesh.cp)}"
     )
+
+
+def _shared(cp: int) -> str:
+    return f"; {cp} ranks of cp share each of them" if cp > 1 else ""
 
 
 def zero(plan: Plan) -> str:

@@ -124,6 +124,7 @@ def _why_not(pricing: Pricing, base: Variant, question: Question) -> WhyNot:
     given = pins | {f"{PLACE}{glob}": placement for glob, placement in placements.items()}
     job = replace(
         before,
+        planned_only=before.planned_only or pins.get("cp", 1) != 1,
         pins=replace(before.pins, **pins),  # pyright: ignore[reportArgumentType]
         placements=tuple(sorted((dict(before.placements) | placements).items())),
     )
