@@ -9,6 +9,7 @@ from autoplan.search.folded_graph import fold
 from autoplan.search.kernels import is_worth_splitting
 from autoplan.search.operator_costs import MicrobatchCosts, microbatch_costs
 from autoplan.search.overrides import overrides_of
+from autoplan.search.regions.patterns import Patterns
 from autoplan.search.shared_samples import is_mostly_tables
 from autoplan.search.space import Space, build_space
 from autoplan.sharding.context import context_graph
@@ -25,6 +26,7 @@ class Pricing:
     Attributes:
         cp: the ranks that split the tokens, of one of which ``graph`` is.
         whole_graph: the model's, which is ``graph`` where nothing splits tokens.
+        patterns: of its regions, whatever the microbatch.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Pricing:
         self.limit_bytes = int(given_bytes * (1 - job.memory_margin))
         self._rules = GraphRules(graph)
         self._strategies: dict[tuple[str, MeshAxis], tuple[Strategy, ...]] = {}
+        self.patterns = Patterns()
         self._spaces: dict[MeshAxis, Space] = {}
         self._microbatches: dict[tuple[int, int], MicrobatchCosts] = {}
         self._at_cp: dict[int, Pricing] = {}
@@ -59,6 +62,7 @@ class Pricing:
         )
         other._at_cp = {cp: each.for_job(job, cluster) for cp, each in self._at_cp.items()}
         other._rules, other._strategies = self._rules, self._strategies
+        other.patterns = self.patterns
         if job.placements == self.job.placements:
             other._spaces = self._spaces
             if cluster is None and job.gpus_per_node == self.job.gpus_per_node:

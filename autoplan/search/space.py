@@ -7,10 +7,9 @@ activation enters the blocks of a kind. Inputs, buffers and constants are the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from autoplan.search.folded_graph import ROOT, Door, FoldedGraph
 from autoplan.search.overrides import NONE_GIVEN, Overrides
@@ -19,26 +18,18 @@ from autoplan.sharding.placement import Placement, Replicate, Shard, divides, gr
 from autoplan.sharding.strategies import Port, Strategy
 from autoplan.trace.graph import OpNode, TensorMeta
 
-if TYPE_CHECKING:
-    from autoplan.search.regions.pattern import Pattern
-
 StrategiesOf = Callable[[OpNode, MeshAxis], tuple[Strategy, ...]]
 """Of a call on ``tp``, whatever the microbatch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Decisions and their strategies; ``names`` are folded nodes and doors.
-
-    Attributes:
-        patterns: of regions, made when they are first asked for.
-    """
+    """Decisions and their strategies; ``names`` are folded nodes and doors."""
 
     folded: FoldedGraph
     axis: MeshAxis
     names: tuple[str, ...]
     strategies: tuple[tuple[Strategy, ...], ...]
-    patterns: dict[Hashable, Pattern] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def tp(self) -> int:

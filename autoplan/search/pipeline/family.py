@@ -202,4 +202,5 @@ def family(
     """The family of one degree and microbatch; ``wider`` is one that allows to recompute more."""
     costs = pricing.microbatch(tp, microbatch)
     shared = wider.menus if wider else None
-    return Family(tp=tp, recompute=recompute, menus=region_menus(stack, costs, recompute, shared))
+    menus = region_menus(stack, costs, recompute, shared, pricing.patterns)
+    return Family(tp=tp, recompute=recompute, menus=menus)

@@ -28,7 +28,7 @@ class ChosenMenu:
         self._mode = modes.index(_mode_of(decided, modes))
         ways = menus.tables(key).ways[self._mode]
         names = [decision.name for decision in ways.decisions]
-        self._tables = ModeTables((ways,), menus.costs, names)
+        self._tables = ModeTables((ways,), menus.costs, names, menus.patterns)
         self._taken = dict(_taken(ways, decided))
         self._boundaries = {one.name: one for one in menus.boundaries}
         self._crossings = {crossing_name(one): one.name for one in menus.boundaries}

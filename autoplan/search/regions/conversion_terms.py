@@ -22,7 +22,7 @@ from autoplan.search.regions.figures import NOTHING, Slots
 from autoplan.search.regions.pattern import Pattern
 from autoplan.search.regions.terms import NEVER, Flag, Mask, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
-from autoplan.sharding.placement import Placement, Replicate, grad_of, local_fraction
+from autoplan.sharding.placement import Placement, Replicate, Shard, grad_of
 from autoplan.sharding.redistribute import SILENT, Motion, conversion, is_possible
 from autoplan.sharding.strategies import Port
 from autoplan.trace.graph import Ref, TensorMeta
@@ -174,7 +174,6 @@ class _Link:
     def __init__(self, source: Source, uses: list[Use], ways: Ways, pattern: Pattern) -> None:
         self.source = source
         self.uses = uses
-        self.tp = ways.space.tp
         self.pattern = pattern
         self.ports = tuple(dict.fromkeys(port for use in uses for port in use.ports))
         placements = tuple(dict.fromkeys(source.placements))
@@ -275,8 +274,8 @@ class _Link:
             held = np.zeros((1,) * len(scope), dtype=bool)
             for use in uses if stay else ():
                 held = held | (use.wants(port).over(scope) & ~use.again.over(scope))
-            whole = self.pattern.figures.nbytes(self.source.ref)
-            share = local_fraction(port.placement, self.tp)
-            self.pattern.add(scope, whole, share * (copied & held), "kept_bytes")
-            self.pattern.add(scope, whole, share * (copied & ~held), "recomputed_bytes")
+            is_split = isinstance(port.placement, Shard)
+            nbytes = self.pattern.figures.nbytes(self.source.ref, is_split=is_split)
+            self.pattern.add(scope, nbytes, copied & held, "kept_bytes")
+            self.pattern.add(scope, nbytes, copied & ~held, "recomputed_bytes")
             self._add_again(scope, self._left(self.forward, p, scope), copied & ~held)

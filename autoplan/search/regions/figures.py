@@ -1,8 +1,8 @@
 """Figures of one microbatch that the amounts of a region are sums of.
 
-Which figures there are follows from the choices of a degree of ``tp``; how large they are, from the
-microbatch: seconds of an operator under a strategy, seconds of a motion of a tensor, bytes of a
-tensor or of something that autograd saves.
+Which figures there are follows from what can be chosen; how large they are, from the microbatch and
+the degree of ``tp``: seconds of an operator under a strategy, seconds of a motion of a tensor,
+bytes on a rank of a tensor, or of something that autograd saves, whole or split.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from autoplan.search.regions.ways import Ways
 from autoplan.sharding.redistribute import Motion
 from autoplan.trace.graph import Ref
 
-NOTHING, ONE = 0, 1
-"""The figures that are always 0, and always 1."""
+NOTHING, ONE, PART = 0, 1, 2
+"""The figures that are always 0, always 1, and a rank's part of what is split over ``tp``."""
 
 Slots = npt.NDArray[np.intp]
 
@@ -36,15 +36,15 @@ class SavedBytes(NamedTuple):
 class Figures:
     """Numbers figures, each once (their *slots*), and finds them for any microbatch."""
 
-    _count: int = 2
-    _bytes: dict[Ref | SavedBytes, int] = field(default_factory=dict)
+    _count: int = 3
+    _bytes: dict[tuple[Ref | SavedBytes, bool], int] = field(default_factory=dict)
     _largest: dict[tuple[int, ...], int] = field(default_factory=dict)
     _operators: dict[str, int] = field(default_factory=dict)
     _motions: dict[tuple[Ref, Motion], int] = field(default_factory=dict)
 
-    def nbytes(self, of: Ref | SavedBytes) -> int:
-        """Bytes of a whole tensor, or of something saved."""
-        return self._slot(self._bytes, of)
+    def nbytes(self, of: Ref | SavedBytes, *, is_split: bool) -> int:
+        """Bytes on a rank of a tensor, or of something saved."""
+        return self._slot(self._bytes, (of, is_split))
 
     def largest(self, slots: Iterable[int]) -> int:
         """The largest of some bytes."""
@@ -64,12 +64,13 @@ class Figures:
     def found(self, ways: Ways, costs: MicrobatchCosts) -> npt.NDArray[np.float64]:
         """All figures by slot, for the microbatch of these ways and costs."""
         values = np.zeros(self._count)
-        values[ONE] = 1.0
-        for of, slot in self._bytes.items():
+        values[ONE], values[PART] = 1.0, 1 / costs.space.tp
+        for (of, is_split), slot in self._bytes.items():
             if isinstance(of, Ref):
-                values[slot] = costs.sizes.meta(of).nbytes
+                whole = costs.sizes.meta(of).nbytes
             else:
-                values[slot] = ways.region.by_name[of.node].saved[of.number].nbytes
+                whole = ways.region.by_name[of.node].saved[of.number].nbytes
+            values[slot] = whole * values[PART if is_split else ONE]
         for slots, slot in self._largest.items():
             values[slot] = values[list(slots)].max()
         for name, slot in self._operators.items():

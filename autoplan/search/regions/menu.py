@@ -14,17 +14,12 @@ import numpy.typing as npt
 from autoplan.search.elimination import elimination_order
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.column import Column, Least, Prices, value_of
-from autoplan.search.regions.conversion_terms import add_conversions, add_weight_conversions
-from autoplan.search.regions.figures import ONE
-from autoplan.search.regions.pattern import Pattern
+from autoplan.search.regions.patterns import Patterns
 from autoplan.search.regions.program import Program, Structures
 from autoplan.search.regions.reduction import Reduction, reduced
-from autoplan.search.regions.storage_terms import add_storages
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
-from autoplan.sharding.exchange import EXCHANGE
-from autoplan.sharding.placement import local_fraction
 
 _MANY_ENTRIES = 20_000_000
 """Entries of tables, over all prices, after which it pays to make tables smaller."""
@@ -55,13 +50,19 @@ class ModeTables:
     Args:
         ways: of each mode.
         given: decisions that may be taken from outside.
+        patterns: those of the model that are known.
     """
 
     def __init__(
-        self, ways: Sequence[Ways], costs: MicrobatchCosts, given: Collection[str] = ()
+        self,
+        ways: Sequence[Ways],
+        costs: MicrobatchCosts,
+        given: Collection[str],
+        patterns: Patterns,
     ) -> None:
         self.ways = tuple(ways)
         self._costs = costs
+        self._patterns = patterns
         self._given = given
         self.structures: Structures = {}
         self._made: dict[int, Table] = {}
@@ -72,7 +73,7 @@ class ModeTables:
     def only(self, modes: Collection[Mode]) -> ModeTables:
         """The tables of some of these modes, which are made once for both."""
         ways = [each for each in self.ways if each.mode in modes]
-        found = ModeTables(ways, self._costs, self._given)
+        found = ModeTables(ways, self._costs, self._given, self._patterns)
         found._all = self
         found.structures = self.structures
         return found
@@ -93,8 +94,11 @@ class ModeTables:
         return "offered" in self.__dict__ and len(self.offered) < len(self.ways)
 
     def _is_too_close(self, mode: int) -> bool:
-        if self.ways[mode].mode is not Mode.CALLS:
+        ways = self.ways[mode]
+        if ways.mode is not Mode.CALLS:
             return False
+        if self._patterns.is_too_large(ways, self._costs):
+            return True
         terms = self.table(mode).reduction.terms
         return elimination_order(terms.sizes, terms.tables) is None
 
@@ -104,7 +108,7 @@ class ModeTables:
         if self._all is not None:
             return self._all.table(self._all.ways.index(ways))
         if mode not in self._made:
-            self._made[mode] = _table(ways, self._costs, self._given)
+            self._made[mode] = _table(ways, self._costs, self._given, self._patterns)
         return self._made[mode]
 
     def is_worked_hard(self, mode: int, entries: int) -> bool:
@@ -121,23 +125,8 @@ class ModeTables:
         return self._small[mode]
 
 
-def pattern_of(ways: Ways, costs: MicrobatchCosts) -> Pattern:
-    """What a region's tables are sums of, made once for all microbatches."""
-    key = ways.region.key, ways.mode, ways.decisions, tuple(b.placements for b in ways.boundaries)
-    patterns = ways.space.patterns
-    if key not in patterns:
-        pattern = Pattern(tuple(len(decision.options) for decision in ways.decisions))
-        _add_calls(ways, pattern)
-        _add_parameters(ways, costs, pattern)
-        add_conversions(ways, costs, pattern)
-        add_weight_conversions(ways, costs, lambda _: pattern)
-        add_storages(ways, lambda _: pattern)
-        patterns[key] = pattern
-    return patterns[key]
-
-
-def _table(ways: Ways, costs: MicrobatchCosts, given: Collection[str]) -> Table:
-    terms = pattern_of(ways, costs).terms(ways, costs)
+def _table(ways: Ways, costs: MicrobatchCosts, given: Collection[str], patterns: Patterns) -> Table:
+    terms = patterns.of(ways, costs).terms(ways, costs)
     working = [(0.0,) * size for size in terms.sizes]
     for node in ways.region.calls:
         number = ways.number[node.name]
@@ -154,33 +143,6 @@ def _table(ways: Ways, costs: MicrobatchCosts, given: Collection[str]) -> Table:
         reduction=reduced(terms, numbers),
         operator_bytes=tuple(working),
     )
-
-
-def _add_calls(ways: Ways, pattern: Pattern) -> None:
-    for node in ways.region.calls:
-        if ways.region.is_view(node):
-            continue
-        number = ways.number[node.name]
-        decision = ways.decisions[number]
-        seconds = pattern.figures.operator(node.name, len(ways.space.of(node.name)))
-        forward, backward, weight = seconds[:, list(decision.options)]
-        sent = node.target == EXCHANGE
-        of_forward = ("forward_s", *(("forward_messages_s",) if sent else ()))
-        of_backward = ("backward_input_s", *(("backward_messages_s",) if sent else ()))
-        pattern.add((number,), forward, 1.0, *of_forward)
-        pattern.add((number,), forward, np.array(decision.again), *of_backward)
-        pattern.add((number,), backward, 1.0, *of_backward)
-        pattern.add((number,), weight, 1.0, "backward_weight_s")
-
-
-def _add_parameters(ways: Ways, costs: MicrobatchCosts, pattern: Pattern) -> None:
-    for name in ways.region.parameters:
-        if name in ways.region.apart:
-            continue
-        meta = costs.sizes.nodes[name].outputs[0]
-        shares = [local_fraction(each, ways.space.tp) for each in ways.placements(name)]
-        kind = "trained_elements" if meta.requires_grad else "frozen_elements"
-        pattern.add((ways.number[name],), ONE, meta.numel * np.array(shares), kind)
 
 
 class RegionMenu:

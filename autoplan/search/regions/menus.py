@@ -21,6 +21,7 @@ from autoplan.search.regions.flow import flow_of
 from autoplan.search.regions.kept import kept_of
 from autoplan.search.regions.menu import ModeTables, RegionMenu
 from autoplan.search.regions.messages import Sent, exchanges_of, messages_of
+from autoplan.search.regions.patterns import Patterns
 from autoplan.search.regions.region import apart_of, key_of, regions_of
 from autoplan.search.regions.ways import Mode, Ways, crossing_name, ways_of, whole_strategy
 from autoplan.sharding.placement import Placement, Replicate, local_fraction
@@ -91,6 +92,7 @@ class RegionMenus:
         boundaries: what crosses between items, by placement that it shares.
         shared_parameters: those that several items read.
         apart: names of those that blocks are among the readers of (see ``apart_of``).
+        patterns: what tables are sums of.
     """
 
     def __init__(
@@ -99,8 +101,10 @@ class RegionMenus:
         costs: MicrobatchCosts,
         recompute: Recompute,
         wider: RegionMenus | None = None,
+        patterns: Patterns | None = None,
     ) -> None:
         space = costs.space
+        self.patterns = patterns or Patterns()
         self.stack = stack
         self.costs = costs
         self.keys = tuple(key_of(item) for item in stack.items)
@@ -196,7 +200,7 @@ class RegionMenus:
             given += [parameter.name for parameter in self.shared_parameters]
             space, boundaries = self.costs.space, self.boundaries
             ways = [ways_of(region, space, boundaries, mode) for mode in modes]
-            self._tables[key] = ModeTables(ways, self.costs, given)
+            self._tables[key] = ModeTables(ways, self.costs, given, self.patterns)
         return self._tables[key]
 
     @property
@@ -257,6 +261,7 @@ def region_menus(
     costs: MicrobatchCosts,
     recompute: Recompute = "free",
     wider: RegionMenus | None = None,
+    patterns: Patterns | None = None,
 ) -> RegionMenus:
     """The menus of a model.
 
@@ -264,8 +269,9 @@ def region_menus(
         recompute: what blocks may run again in the backward: any of their calls (``free``),
             everything that the backward needs or nothing (``blocks``), or always the one of these.
         wider: menus of the same model and costs that allow more, to share what both have.
+        patterns: what menus of the same model share whatever the costs.
     """
-    return RegionMenus(stack, costs, recompute, wider)
+    return RegionMenus(stack, costs, recompute, wider, patterns)
 
 
 def _decisions(ways: Ways, choices: list[int]) -> RegionDecisions:

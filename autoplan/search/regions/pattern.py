@@ -1,8 +1,8 @@
 """The tables of a region as sums of figures, which are alike at all microbatches.
 
 Whatever depends on choices alone (which decisions a table is over, which figures its entries are
-sums of) is found once for a degree of ``tp``. The tables of a microbatch are then one sum over all
-entries that are not zero.
+sums of) is found once (``patterns``). The tables of a microbatch are then one sum over all entries
+that are not zero.
 """
 
 from __future__ import annotations
@@ -24,16 +24,25 @@ from autoplan.search.regions.ways import Ways
 _Floats = npt.NDArray[np.float64]
 
 
+class TooLargeError(Exception):
+    """A table has more entries than are looked at."""
+
+
 class Pattern:
     """Collects what the amounts of a region's combinations are sums of.
 
     Args:
         sizes: number of choices of every decision.
+        most_entries: of a table, if there is a limit.
+
+    Raises:
+        TooLargeError: when a table of more entries is added to.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], most_entries: int | None = None) -> None:
         self.figures = Figures()
         self._sizes = tuple(sizes)
+        self._most_entries = most_entries
         self._begins: dict[Scope, int] = {}
         self._entries = 0
         self._blocked: dict[Scope, Mask] = {}
@@ -53,6 +62,13 @@ class Pattern:
         for name in amounts:
             entries = begin + LAYER[name] * math.prod(shape) + at
             self._parts.append((entries, flat[at], factors[at].astype(float)))
+
+    def check(self, scope: Scope) -> None:
+        """Refuses a scope that is too large, before what is added to it is made."""
+        if self._most_entries is None:
+            return
+        if math.prod(self._sizes[number] for number in scope) > self._most_entries:
+            raise TooLargeError
 
     def block(self, scope: Scope, where: Mask) -> None:
         """Marks combinations as impossible."""
@@ -86,6 +102,7 @@ class Pattern:
     def _begin(self, scope: Scope) -> int:
         """Where the tables of a scope begin."""
         if scope not in self._begins:
+            self.check(scope)
             self._begins[scope] = self._entries
             self._entries += len(AMOUNTS) * math.prod(self._sizes[number] for number in scope)
         return self._begins[scope]

@@ -16,22 +16,22 @@ readers of tables of angles would depend on each other in too many ways.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoplan.search.regions.figures import SavedBytes
+from autoplan.search.regions.figures import SavedBytes, Slots
 from autoplan.search.regions.pattern import Pattern
 from autoplan.search.regions.terms import ALWAYS, NEVER, Flag, along, any_of, scope_of
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.storages import followed
-from autoplan.sharding.placement import Placement, Shard, local_fraction
+from autoplan.sharding.placement import Placement, Shard
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, SavedTensor
 
-_Key = tuple[Ref, Placement, float, str]
-"""Tensor, placement, fraction of it on a rank, and the reader if it counts a copy of its own."""
+_Key = tuple[Ref, Placement, bool, str]
+"""Tensor, placement, whether ranks have parts, and the reader if it counts a copy of its own."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,12 +55,17 @@ def add_storages(ways: Ways, pattern_of: Callable[[str], Pattern]) -> None:
 
     for node in ways.region.calls:
         adder(node.name).internal(node)
-    for (ref, placement, share, _), storage in _storages(ways).items():
+    for (ref, placement, is_split, _), storage in _storages(ways).items():
         if _is_cut(ways, ref, placement):
             again = ALWAYS if ways.mode is Mode.ALL else NEVER
-            adder(ref.node).storage(ref, placement, share, storage, again)
         elif ref.node in ways.region.by_name or ref in ways.region.entries:
-            adder(ref.node).storage(ref, placement, share, storage, ways.made_again(ref))
+            again = ways.made_again(ref)
+        else:
+            continue
+        own = adder(ref.node)
+        counted = own.counted(ref, placement)
+        nbytes = own.nbytes(storage, is_split=is_split)
+        own.storage(nbytes, counted, storage, again)
     for ref, boundary in ways.region.entries.items() if ways.keeps_entries else ():
         adder(ref.node).entry(ref, boundary)
 
@@ -98,10 +103,10 @@ def _read(ways: Ways, node: OpNode, strategy: Strategy) -> Iterator[_Key]:
 
 
 def _key(ways: Ways, ref: Ref, placement: Placement, reader: OpNode) -> _Key:
-    share = local_fraction(placement, ways.space.tp)
+    is_split = isinstance(placement, Shard)
     if _is_cut(ways, ref, placement):
-        return ref, placement, share, reader.name
-    return *followed(ways.space, ref, placement, ways.region.by_name), share, ""
+        return ref, placement, is_split, reader.name
+    return *followed(ways.space, ref, placement, ways.region.by_name), is_split, ""
 
 
 def _is_cut(ways: Ways, ref: Ref, placement: Placement) -> bool:
@@ -122,33 +127,42 @@ class _Adder:
         """What a call keeps of itself (log-sum-exp, mean and rstd, masks)."""
         number = self.ways.number[node.name]
         split = [s.splits_work for s in self.ways.strategies(node.name)]
-        share = np.where(split, 1 / self.ways.space.tp, 1.0)
         again = np.array(self.ways.decisions[number].again)
         for at, kept in enumerate(node.saved):
             if kept.operand is None and not _is_own(kept, node):
-                whole = self.pattern.figures.nbytes(SavedBytes(node.name, at))
-                self.pattern.add((number,), whole, share * ~again, "kept_bytes")
-                self.pattern.add((number,), whole, share * again, "recomputed_bytes")
+                nbytes = self._either(SavedBytes(node.name, at), split)
+                self.pattern.add((number,), nbytes, ~again, "kept_bytes")
+                self.pattern.add((number,), nbytes, again, "recomputed_bytes")
+
+    def nbytes(self, storage: _Storage, *, is_split: bool) -> int:
+        """The figure of how large a storage is at most."""
+        figures = self.pattern.figures
+        return figures.largest(figures.nbytes(each, is_split=is_split) for each in storage.whole)
 
     def storage(
-        self, ref: Ref, placement: Placement, share: float, storage: _Storage, again: Flag
+        self, nbytes: int, counted: tuple[int, tuple[float, ...]], storage: _Storage, again: Flag
     ) -> None:
-        """One tensor in one placement, and when it is made again."""
-        number, counted = self._counted(ref, placement)
+        """One tensor in one placement, how much of it counts, and when it is made again."""
+        number, factors = counted
         crossing = () if number < 0 else (number,)
-        whole = self.pattern.figures.largest(map(self.pattern.figures.nbytes, storage.whole))
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
         if any(again.by_choice) and saved:
             scope = scope_of((*saved, again), *crossing)
             made = any_of(saved, scope) & again.over(scope)
-            times = share * along(number, scope, counted) * made
-            self.pattern.add(scope, whole, times, "recomputed_bytes")
+            times = along(number, scope, factors) * made
+            self.pattern.add(scope, nbytes, times, "recomputed_bytes")
         if not all(again.by_choice):
             held = list(self._holding(storage))
             scope = scope_of((*held, again), *crossing)
+            self.pattern.check(scope)
             kept = any_of(held, scope) & ~again.over(scope)
-            times = share * along(number, scope, counted) * kept
-            self.pattern.add(scope, whole, times, "kept_bytes")
+            times = along(number, scope, factors) * kept
+            self.pattern.add(scope, nbytes, times, "kept_bytes")
+
+    def _either(self, of: Ref | SavedBytes, split: Sequence[bool]) -> Slots:
+        """Its bytes for choices of which some split it."""
+        whole, part = (self.pattern.figures.nbytes(of, is_split=each) for each in (False, True))
+        return np.where(split, part, whole)
 
     def _flag(self, number: int, at: set[int]) -> Flag:
         count = len(self.ways.decisions[number].options)
@@ -162,7 +176,7 @@ class _Adder:
             reads = self._flag(number, storage.read_by.get(number, set()))
             yield saves.both(again.inverse()).either(reads.both(again))
 
-    def _counted(self, ref: Ref, placement: Placement) -> tuple[int, tuple[float, ...]]:
+    def counted(self, ref: Ref, placement: Placement) -> tuple[int, tuple[float, ...]]:
         """How much of a tensor's copy in a placement a region counts, for each way it crosses.
 
         Returns the decision of its boundary and a factor for each of its choices; -1 and one
@@ -187,7 +201,6 @@ class _Adder:
         """What enters a block and is kept as it entered."""
         ways = self.ways
         placements = ways.boundaries[boundary].placements
-        fractions = np.array([local_fraction(each, ways.space.tp) for each in placements])
-        whole = self.pattern.figures.nbytes(ref)
-        times = ways.region.shares[ref] * fractions
-        self.pattern.add((ways.crossing(boundary),), whole, times, "kept_bytes")
+        nbytes = self._either(ref, [isinstance(each, Shard) for each in placements])
+        share = ways.region.shares[ref]
+        self.pattern.add((ways.crossing(boundary),), nbytes, share, "kept_bytes")
