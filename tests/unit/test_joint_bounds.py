@@ -14,7 +14,8 @@ from autoplan.search.pipeline.quick_room import QuickRoom
 from autoplan.search.pipeline.solve import ConfigSearch
 from autoplan.search.pipeline.whole import value_of_whole
 from tests.unit import joint_configs
-from tests.unit.joint_problems import CROSSING, JointProblem, random_problem
+from tests.unit.joint_families import CROSSING
+from tests.unit.joint_problems import JointProblem, random_problem
 from tests.unit.joint_truth import best_of_all
 
 _SLACK = 1e-9

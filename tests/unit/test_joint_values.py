@@ -13,13 +13,8 @@ from autoplan.search.pipeline.whole import WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
 from autoplan.search.regions.menus import Crossing
 from cost_models.collectives import collective_s
-from tests.unit.joint_problems import (
-    UNLIMITED_BYTES,
-    JointProblem,
-    ListedFamily,
-    Way,
-    cluster_named,
-)
+from tests.unit.joint_families import ListedFamily, Way
+from tests.unit.joint_problems import UNLIMITED_BYTES, JointProblem, cluster_named
 
 CLUSTER = cluster_named("dgx-h100")
 WORKSPACE = CLUSTER.device.workspace_bytes

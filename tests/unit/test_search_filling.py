@@ -11,13 +11,8 @@ from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pipeline.whole import StageContent, value_of_whole
 from autoplan.search.regions.column import Column
 from autoplan.search.regions.menus import Crossing
-from tests.unit.joint_problems import (
-    UNLIMITED_BYTES,
-    JointProblem,
-    ListedFamily,
-    Way,
-    cluster_named,
-)
+from tests.unit.joint_families import ListedFamily, Way
+from tests.unit.joint_problems import UNLIMITED_BYTES, JointProblem, cluster_named
 
 _BLOCKS = 5
 _CONFIG = Config(
