@@ -19,6 +19,7 @@ from autoplan import zoo
 from autoplan.errors import AutoplanError, InfeasibleError
 from autoplan.job import Job, ModelSource
 from autoplan.plan import Alternative
+from autoplan.search.pipeline.standard import RUNNER_UP
 from autoplan.search.planner import plan_job
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
@@ -27,7 +28,6 @@ from hardware_profiles.spec import ClusterSpec
 
 GPUS = (8, 64, 512)
 CLUSTERS = ("dgx-a100-80g", "dgx-h100")
-_RUNNER_UP = "best found"
 _TOKENS = 2**22
 _SAMPLES = 2**10
 
@@ -76,7 +76,7 @@ def compared(
     except InfeasibleError:
         plan = None
     fitting = [] if plan is None else [other for other in plan.alternatives if other.fits]
-    recipes = [other for other in fitting if not other.name.startswith(_RUNNER_UP)]
+    recipes = [other for other in fitting if not other.name.startswith(RUNNER_UP)]
     return Row(
         model=name,
         cluster=job.cluster,

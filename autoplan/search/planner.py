@@ -79,7 +79,7 @@ def plan_priced(
     if outcome.best is None and outcome.is_cut and deadline:
         raise deadline.no_plan()
     if outcome.best is None:
-        raise does_not_fit(pricing, first.stack, offered)
+        raise does_not_fit(pricing, first.stack, offered, deadline)
     tell_comparing(progress)
     rivals = Rivals(pricing, families, search, offered, first.degrees, deadline)
     best, standard = rivals.best_with_recipes(outcome.best)

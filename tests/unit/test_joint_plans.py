@@ -102,6 +102,15 @@ def test_alternatives_are_no_faster_and_can_be_pinned(case):
         assert again.peak_memory_bytes == other.peak_memory_bytes
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_names_of_recipes_say_what_they_are(case):
+    for other in planned(*case).alternatives:
+        if "interleaved" in other.name or "1F1B" in other.name:
+            assert ("interleaved" in other.name) == (other.schedule == "interleaved_1f1b")
+        if "ZeRO-" in other.name:
+            assert f"ZeRO-{other.zero}" in other.name
+
+
 @pytest.mark.parametrize("pins", [{"pp": 2}, {"replicas": 2, "zero": 1}], ids=str)
 @pytest.mark.parametrize("name", ["gated", "two kinds"])
 def test_alternatives_that_run_can_be_pinned(name, pins):

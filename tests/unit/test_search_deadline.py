@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from autoplan import plan_io
-from autoplan.errors import PlanError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Pins
 from autoplan.search.deadline import Deadline
 from autoplan.search.planner import plan_job
@@ -68,6 +69,22 @@ def test_no_plan_in_time_is_no_claim_that_none_fits(pins):
     asked = replace(WITHOUT, pins=pins)
     with pytest.raises(PlanError, match=r"time limit of 1e-09 s.*does not mean.*allow more time"):
         plan_job(GRAPH, asked, CLUSTER, deadline=Deadline(1e-9))
+
+
+def test_what_does_not_fit_is_told_in_time():
+    """With no time what overflows, with more also what would help."""
+    asked = job(gpus=4, batch=16, dp=4, zero=0, microbatch=4, recompute="none")
+    asked = replace(asked, memory_limit_bytes=CLUSTER.device.workspace_bytes)
+    heard = []
+    for times in range(20):
+        with pytest.raises(InfeasibleError) as caught:
+            plan_job(GRAPH, asked, CLUSTER, deadline=After(times))
+        heard.append(str(caught.value))
+        if heard[-1].endswith("without the memory limit it fits"):
+            break
+    assert len(heard) > 1
+    for text in heard[:-1]:
+        assert re.search(r"no plan fits.*no change that fits was found within.* 3600 s", text)
 
 
 @pytest.mark.parametrize("limit_s", [0, -1, float("nan")])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autoplan.capabilities import runs
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.job import Job
 from autoplan.search.changes import changes
+from autoplan.search.deadline import Deadline
 from autoplan.search.pins import divisors, listed
 from autoplan.search.pipeline.contexts import contexts, offers_of
 from autoplan.search.pipeline.costs import rank_memory
@@ -139,25 +140,42 @@ def _cure(job: Job) -> str:
     return "leave out a pin or change" if _given(job) else "change"
 
 
-def does_not_fit(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> InfeasibleError:
-    """The error for a job of which no configuration fits."""
-    memory = min(_smallest(pricing, stack, offered), key=lambda found: found.total)
+def does_not_fit(
+    pricing: Pricing, stack: Stack, offered: Sequence[Offer], deadline: Deadline | None = None
+) -> InfeasibleError:
+    """The error for a job of which no configuration fits, with the nearest change after which one
+    does, as far as there is time to look for it."""
+    deadline = deadline or Deadline()
+    tried = _smallest(pricing, stack, offered, deadline)
+    memory = min(tried, key=lambda found: found.total)
     over = memory.total - pricing.limit_bytes
     name, largest = largest_category(memory)
     mixing = batch_layout(pricing.whole_graph).mixing
-    cure = next(
-        (change.words for change in changes(pricing, mixing) if _fits(pricing.for_job(change.job))),
-        "none of the usual changes helps: use devices with more memory",
-    )
     return InfeasibleError(
         f"no plan fits: the smallest tried needs {memory.total / _GIB:.1f} GiB on the fullest GPU, "
         f"{over / _GIB:.1f} GiB more than the {pricing.limit_bytes / _GIB:.1f} GiB there are "
-        f"({name}: {largest / _GIB:.1f} GiB); {cure}"
+        f"({name}: {largest / _GIB:.1f} GiB); {_change(pricing, mixing, deadline)}"
     )
 
 
-def _smallest(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> list[MemoryBreakdown]:
-    """The fullest rank of the configurations whose states take least, with their leanest plan."""
+def _change(pricing: Pricing, mixing: tuple[str, ...], deadline: Deadline) -> str:
+    """The nearest change after which the job fits."""
+    for change in changes(pricing, mixing):
+        if deadline.is_over:
+            return (
+                f"no change that fits was found within the time limit of {deadline.limit_s:g} s; "
+                "allow more time, or use more nodes"
+            )
+        if _fits(pricing.for_job(change.job), deadline):
+            return change.words
+    return "none of the usual changes helps: use devices with more memory"
+
+
+def _smallest(
+    pricing: Pricing, stack: Stack, offered: Sequence[Offer], deadline: Deadline
+) -> Iterator[MemoryBreakdown]:
+    """The fullest rank of the configurations whose states take least, with their leanest plan; of
+    one at least, of the others while there is time."""
 
     def states(offer: Offer) -> tuple[float, int]:
         config = offer.config
@@ -165,17 +183,17 @@ def _smallest(pricing: Pricing, stack: Stack, offered: Sequence[Offer]) -> list[
         return held / (config.pp * config.tp), config.microbatch
 
     search = JointSearch(pricing, Families(pricing, stack))
-    return [
-        max(search.search(offer).smallest().memory, key=lambda found: found.total)
-        for offer in sorted(offered, key=states)[:_TRIED]
-    ]
+    for number, offer in enumerate(sorted(offered, key=states)[:_TRIED]):
+        if number and deadline.is_over:
+            return
+        yield max(search.search(offer).smallest().memory, key=lambda found: found.total)
 
 
-def _fits(pricing: Pricing) -> bool:
+def _fits(pricing: Pricing, deadline: Deadline) -> bool:
     """Whether a plan of another job fits, shown by one that does."""
     try:
         models = contexts(pricing)
     except PlanError:
         return False
-    found = _smallest(pricing, models[0].stack, offers_of(models))
+    found = _smallest(pricing, models[0].stack, offers_of(models), deadline)
     return any(memory.total <= pricing.limit_bytes for memory in found)

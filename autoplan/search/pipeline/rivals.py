@@ -51,7 +51,7 @@ class Rivals:
         for kind in recipes(self._pricing.job, self._degrees):
             found = None if self._deadline.is_over else self._recipe(kind)
             if found is not None:
-                standard.append((kind.name, found))
+                standard.append((kind.name(found.config), found))
         fitting = [found for _, found in standard if self._fits(found)]
         fastest = min([best, *fitting], key=lambda found: found.step_s)
         return self._settled(fastest), standard
@@ -67,7 +67,7 @@ class Rivals:
             members = [offer for offer in self._offered if kind.accepts(offer.config)]
             found = self._search.good_of(members)
             if found is not None:
-                name = f"best found, {kind.name}"
+                name = kind.name(found.config)
                 yield self._alternative(name, self._settled(found), best, ours)
 
     def _recipe(self, kind: Kind) -> Found | None:
