@@ -12,12 +12,16 @@ from torch import Tensor, nn
 
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
+from autoplan.explanation import Question
+from autoplan.export.frameworks import export
+from autoplan.job import Pins
 from autoplan.plan import Plan
 from autoplan.plan_io import from_json, to_json
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.stored import found_of
 from autoplan.search.planner import plan_job
 from autoplan.search.pricing import Pricing
+from autoplan.search.what_if import explain_plan
 from autoplan.sharding.context import context_graph
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
@@ -74,6 +78,23 @@ def test_a_plan_is_priced_again_as_it_was_and_is_refused_to_run() -> None:
     again = found_of(Pricing(decoder(), plan.job, CLUSTER), plan)
     assert again.step_s == pytest.approx(plan.estimate.step_s, rel=1e-12)
     assert "cp = 2" in (obstacle(decoder(), plan) or "")
+
+
+def test_a_plan_is_told_why_it_has_no_cp() -> None:
+    graph = gated_mlp(2)
+    plan = plan_job(graph, job(nodes=2, gpus=2, batch=8), CLUSTER)
+    asked = Question(pins=Pins(cp=2))
+    answer = explain_plan(graph, plan, CLUSTER, asked, lambda done, what: None).why_not
+    assert answer is not None
+    assert answer.plan is not None
+    assert answer.plan.mesh.cp == 2
+    assert answer.verdict in ("as fast", "slower")
+
+
+def test_exports_refuse_what_they_do_not_write() -> None:
+    plan = planned(gated_mlp(2), nodes=2, gpus=2, batch=8, cp=2)
+    with pytest.raises(PlanError, match="--to megatron: cp=2 splits tokens"):
+        export(plan, "megatron")
 
 
 @pytest.mark.parametrize("pins", [{"tp": 2}, {"pp": 2, "tp": 1}])

@@ -2,7 +2,7 @@
 
 Seconds are those that the search has priced. ZeRO 0 sums gradients in buckets; otherwise each unit
 (``loads.Unit``) has its own messages, and hybrid sharding sums what each reduce-scatter left
-between replicas.
+between replicas. Messages of weights are named after ``dp``; ranks of ``cp`` take part in them.
 """
 
 from __future__ import annotations
