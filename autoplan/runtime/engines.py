@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.random import Draws
 from autoplan.runtime.stages import Inputs, LocalStage
 
@@ -46,15 +47,19 @@ class Engine(Protocol):
 class OneStage:
     """The whole model, forward and backward, microbatch by microbatch."""
 
-    def __init__(self, stage: LocalStage) -> None:
+    def __init__(self, stage: LocalStage, gradient_sum: GradientSum) -> None:
         self._stage = stage
+        self._gradient_sum = gradient_sum
 
     def train(
         self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
     ) -> Tensor:
         terms = []
         for index, microbatch in enumerate(microbatches):
-            term = self.term(microbatch, counts, is_last=index == len(microbatches) - 1)
+            is_last = index == len(microbatches) - 1
+            term = self.term(microbatch, counts, is_last=is_last)
+            if is_last:
+                self._gradient_sum.begin_last()
             scale(term).backward()
             terms.append(term)
         return summed(terms)

@@ -6,21 +6,33 @@ split are left. Parameters that several pipeline stages read (tied weights) are 
 ranks of these stages, so that each steps its copy alike. Terms of all microbatches add up in
 ``.grad`` and are summed once, in buckets. Gradients that were there before the step (the user
 accumulates over several steps) are already summed, and are set aside meanwhile.
+
+Buckets are filled as gradients arrive, the last layers' first. In the last backward of a step the
+sum of a bucket starts when the last of its gradients has arrived, and goes on beside the backward,
+as in PyTorch's DDP; sums start in the same order on all ranks, whatever arrives first. DDP itself
+is not used: it averages, holds memory for all gradients between steps, and knows neither tensor
+parallelism nor gradients set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from autoplan.capabilities import BUCKET_BYTES
+from autoplan.runtime.buckets import Bucket, buckets_of
 from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.weights import local
+
+_BUCKETS = 4
+_LEAST_BYTES = 2**20
+"""Sums of less cost more by the message than by the byte."""
 
 
 class GradientSum:
@@ -30,6 +42,9 @@ class GradientSum:
         whole: parameters that every data-parallel rank holds whole.
         shared: groups of ranks whose stages read the same parameters, with these parameters, in the
             same order on all of them.
+        overlaps: whether sums over ``dp`` start in the last backward. Where the backward sends
+            over ``dp`` itself (FSDP2, batch statistics), only the order in which gradients arrive
+            would put the two in one order on all ranks.
     """
 
     def __init__(
@@ -37,13 +52,22 @@ class GradientSum:
         whole: Iterable[nn.Parameter],
         mesh: RankMesh,
         shared: Sequence[tuple[dist.ProcessGroup, Sequence[nn.Parameter]]] = (),
+        *,
+        overlaps: bool,
     ) -> None:
-        self._whole = [p for p in whole if p.requires_grad] if mesh.dp > 1 else []
-        self._shared = [(group, [p for p in found if p.requires_grad]) for group, found in shared]
-        every = (*self._whole, *(p for _, found in self._shared for p in found))
-        self._parameters = list(dict.fromkeys(every))
-        self._mesh = mesh
+        trained = [p for p in whole if p.requires_grad] if mesh.dp > 1 else []
+        self._group = mesh.group("dp")
+        self._buckets = _buckets(reversed(trained))
+        self._shared = [
+            (group, _buckets(p for p in found if p.requires_grad)) for group, found in shared
+        ]
+        every = [p for _, found in self._shared for bucket in found for p in bucket.parameters]
+        self._parameters = list(dict.fromkeys((*trained, *every)))
+        self._overlaps = overlaps
         self._aside: list[Tensor | None] | None = None
+        self._awaited: list[set[int]] | None = None
+        self._started = 0
+        self._hear_of_gradients()
 
     @property
     def is_open(self) -> bool:
@@ -55,15 +79,21 @@ class GradientSum:
         for parameter in self._parameters:
             parameter.grad = None
 
+    def begin_last(self) -> None:
+        """The next backward is the last of the step: a gradient that it leaves is complete."""
+        if self._overlaps:
+            self._awaited = [set(range(len(bucket.parameters))) for bucket in self._buckets]
+
     def close(self) -> None:
         """Sums the terms and adds what was set aside."""
         assert self._aside is not None
-        _sum((p for p in self._whole if p.grad is not None), self._mesh.group("dp"))
-        for group, parameters in self._shared:
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            _sum(parameters, group)
+        self._awaited = None
+        self._start(len(self._buckets))
+        for bucket in self._buckets:
+            bucket.finish()
+        self._started = 0
+        for group, buckets in self._shared:
+            _sum_shared(buckets, group)
         for parameter, earlier in zip(self._parameters, self._aside, strict=True):
             if earlier is None:
                 continue
@@ -73,63 +103,56 @@ class GradientSum:
                 parameter.grad += earlier
         self._aside = None
 
+    def _hear_of_gradients(self) -> None:
+        """Autograd tells of every gradient, as long as there is something to tell it to."""
+        own = weakref.ref(self)
+        for number, bucket in enumerate(self._buckets):
+            for index, parameter in enumerate(bucket.parameters):
 
-def _sum(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> None:
-    """Sums gradients over the ranks of a group, bucket by bucket.
+                def tell(_: Tensor, number: int = number, index: int = index) -> None:
+                    sums = own()
+                    if sums is not None:
+                        sums._arrived(number, index)
 
-    The gradients of a bucket become views of it, so that nothing is copied back, and a bucket is
-    filled while those before it are under way.
-    """
-    works = []
-    for bucket in _buckets(p for p in parameters if p.grad is not None):
-        terms = [_term(parameter) for parameter in bucket]
-        if len(terms) == 1 and terms[0].is_contiguous():
-            flat = terms[0]
-        else:
-            flat = torch.cat([term.reshape(-1) for term in terms])
-            views = flat.split([term.numel() for term in terms])
-            for parameter, term, view in zip(bucket, terms, views, strict=True):
-                _replace_gradient(parameter, view.view(term.shape))
-        works.append(dist.all_reduce(flat, group=group, async_op=True))
-    for work in works:
-        assert work is not None
-        work.wait()
+                parameter.register_post_accumulate_grad_hook(tell)
 
+    def _arrived(self, number: int, index: int) -> None:
+        if self._aside is None:
+            return
+        if number < self._started:
+            raise RuntimeError("a gradient arrived behind the start of its sum over the ranks")
+        self._buckets[number].take(index)
+        awaited = self._awaited
+        if awaited is None:
+            return
+        awaited[number].discard(index)
+        if number == self._started and not awaited[number]:
+            ready = takewhile(lambda left: not left, awaited[number:])
+            self._start(number + len(list(ready)))
 
-def _term(parameter: nn.Parameter) -> Tensor:
-    """This rank's piece of a gradient."""
-    assert parameter.grad is not None
-    return local(parameter.grad)
-
-
-def _replace_gradient(parameter: nn.Parameter, piece: Tensor) -> None:
-    """Gives a parameter other memory for this rank's piece of its gradient."""
-    grad = parameter.grad
-    if isinstance(grad, DTensor):
-        piece = DTensor.from_local(
-            piece,
-            grad.device_mesh,
-            grad.placements,
-            run_check=False,
-            shape=grad.shape,
-            stride=grad.stride(),
-        )
-    parameter.grad = piece
+    def _start(self, end: int) -> None:
+        """Starts the sums of buckets up to ``end``."""
+        for bucket in self._buckets[self._started : end]:
+            bucket.start(self._group)
+        self._started = max(self._started, end)
 
 
-def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Runs of parameters whose gradients are summed together."""
-    bucket: list[nn.Parameter] = []
-    nbytes, dtype = 0, None
-    for parameter in parameters:
-        term = _term(parameter)
-        if bucket and (nbytes + term.nbytes > BUCKET_BYTES or dtype != term.dtype):
-            yield bucket
-            bucket, nbytes = [], 0
-        bucket.append(parameter)
-        nbytes, dtype = nbytes + term.nbytes, term.dtype
-    if bucket:
-        yield bucket
+def _sum_shared(buckets: Sequence[Bucket], group: dist.ProcessGroup) -> None:
+    """Sums over the stages that share parameters, of which not all need leave a gradient."""
+    for bucket in buckets:
+        for parameter in bucket.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        bucket.start(group)
+    for bucket in buckets:
+        bucket.finish()
+
+
+def _buckets(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
+    """Several even of a small model, so that most of its sums go on beside its backward."""
+    held = list(parameters)
+    part_bytes = sum(local(parameter).nbytes for parameter in held) // _BUCKETS
+    return list(buckets_of(held, min(BUCKET_BYTES, max(part_bytes, _LEAST_BYTES))))
 
 
 def gradient_norm(

@@ -19,6 +19,7 @@ from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.compiled import check_compiles
 from autoplan.runtime.engines import Engine, OneStage
 from autoplan.runtime.evaluation import Evaluator
+from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.mesh import RankMesh, build_mesh
 from autoplan.runtime.modes import lowest_dtype, mode_dependent
 from autoplan.runtime.module import ParallelModule, TracedModel
@@ -98,11 +99,12 @@ def parallelize(
     )
     parameters = parameters_of(stages, layouts)
     trained = {name: layouts[name] for name in emitted.parameters}
+    sums = gradient_sum(stages, parameters, trained, mesh, zero=plan.zero)
     random = RandomState(agreed_seed(seed, mesh))
     trainer = Trainer(
         stages,
-        _engine(stages, emitted, plan, mesh),
-        gradient_sum(stages, parameters, trained, mesh),
+        _engine(stages, emitted, plan, mesh, sums),
+        sums,
         mesh,
         random,
         statistics_of(stages, buffers, mesh),
@@ -149,9 +151,11 @@ def _traced(
     )
 
 
-def _engine(stages: list[LocalStage], emitted: Emitted, plan: Plan, mesh: RankMesh) -> Engine:
+def _engine(
+    stages: list[LocalStage], emitted: Emitted, plan: Plan, mesh: RankMesh, sums: GradientSum
+) -> Engine:
     if mesh.pp == 1:
-        return OneStage(stages[0])
+        return OneStage(stages[0], sums)
     return Pipeline(stages, shape_of(plan), mesh, getattr(torch, emitted.loss_dtype))
 
 

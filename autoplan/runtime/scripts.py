@@ -130,7 +130,10 @@ def _transfer(
 
 
 def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
-    """Behind the backward: gradients that several ranks hold whole, statistics, then the loss."""
+    """Behind the backward: gradients that several ranks hold whole, statistics, then the loss.
+
+    Sums of gradients that start sooner do so where the backward sends nothing over ``dp``.
+    """
     pp, dp = plan.mesh.pp, plan.mesh.dp
     holders: dict[str, set[int]] = {}
     for stage in emitted.stages:

@@ -156,6 +156,8 @@ def gradient_sum(
     parameters: Mapping[str, nn.Parameter],
     layouts: Mapping[str, ParameterLayout],
     mesh: RankMesh,
+    *,
+    zero: int,
 ) -> GradientSum:
     """Sums what this rank's stages hold whole on ``dp``, or share with stages of other ranks.
 
@@ -172,8 +174,18 @@ def gradient_sum(
             read = [p for name, p in parameters.items() if layouts[name].pp_ranks == pp_ranks]
             shared.append((group, read))
     return GradientSum(
-        [parameter for name, parameter in parameters.items() if name in whole], mesh, shared
+        [parameter for name, parameter in parameters.items() if name in whole],
+        mesh,
+        shared,
+        overlaps=not any(_sends_on_dp(stage, zero, mesh) for stage in stages),
     )
+
+
+def _sends_on_dp(stage: LocalStage, zero: int, mesh: RankMesh) -> bool:
+    """Whether the backward of a stage has messages over ``dp`` of its own."""
+    if shards_states(zero_stage(zero, pipeline=mesh.pp > 1, accumulates=True), mesh):
+        return True
+    return any(message.axis == "dp" for message in stage.emitted.messages.backward)
 
 
 def _group(pp_ranks: tuple[int, ...], mesh: RankMesh) -> dist.ProcessGroup | None:

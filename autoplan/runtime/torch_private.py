@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import torch.distributed.pipelining.schedules  # noqa: F401  (no name of torch leads there before)
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor  # noqa: F401  (read from here)
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (likewise)
 
@@ -30,6 +31,7 @@ _USED = (
     "torch._subclasses.fake_tensor.FakeTensor",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.UntypedStorage._cdata",
+    "torch._C._storage_Use_Count",
 )
 _OVERRIDDEN = (
     "torch.distributed.pipelining.schedules._PipelineScheduleRuntime._maybe_compute_loss",
@@ -72,11 +74,19 @@ _graph_task, flatten_mesh = (resolve(name) for name in _USED[6:8])
 ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
     resolve(name) for name in _USED[8:13]
 )
+_holders = resolve("torch._C._storage_Use_Count")
+_OWN_HOLDERS = 2  # the tensor, and the storage's name in Python by which we ask
 
 
 def storage_id(storage: Any) -> int:
     """Identity of the memory, valid while something holds it."""
     return storage._cdata
+
+
+def is_held_once(tensor: Tensor) -> bool:
+    """Whether nothing but this tensor holds its memory, neither a view nor a graph of autograd."""
+    storage = tensor.untyped_storage()
+    return _holders(storage._cdata) == _OWN_HOLDERS
 
 
 def is_in_backward() -> bool:

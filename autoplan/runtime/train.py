@@ -143,5 +143,6 @@ class _GlobalLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if not ctx.sums.is_open:
             ctx.sums.open()
+            ctx.sums.begin_last()
             queue_callback(ctx.sums.close)
         return grad, None, None
