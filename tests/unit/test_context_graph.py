@@ -141,10 +141,23 @@ class Causal(nn.Module):
         return self.taps(x.transpose(1, 2)).transpose(1, 2)
 
 
+class Shifted(nn.Module):
+    """What is made of every token's neighbour goes to this token and to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(x.roll(1, 1))
+        return y + y.roll(1, 1)
+
+
 @pytest.mark.parametrize(
     ("mixes", "named"),
     [
         (nn.LSTM(8, 8, batch_first=True), r"cp=2 cannot split mixes/lstm: aten.lstm.input needs"),
+        (Shifted(), r"cp=2 would leave 12% of the work to every rank, as mixes/roll needs all"),
         (Causal(), r"cp=2 cannot split mixes.taps/conv1d: .* needs all tokens, .*\.py:\d+; use"),
     ],
 )

@@ -8,7 +8,8 @@ biases of attention) is made whole too, unless all its readers want the same par
 made for that part alone (``_for_readers``).
 
 An operator that needs all tokens and works on them is refused: every rank would do the whole of it.
-Outside blocks a call without work (the choice of one token) may gather them.
+Outside blocks a call without work (the choice of one token) may gather them, as long as little of
+the model's work is then done by every rank.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from autoplan.trace.graph import OpGraph, OpNode, Ref
 
 SAMPLES = 1_000_003
 """The batch at which tokens are followed: a prime, so that no other size is taken for it."""
+MOST_REPEATED = 0.1
+"""Of a model's work, what every rank may do."""
+
 _WHOLE = 0
 """The strategy that every operator has first: whole on every rank."""
 
@@ -60,6 +64,7 @@ def token_layout(graph: OpGraph, cp: int) -> TokenLayout:
         else:
             walk.source(node)
     walk.for_readers()
+    walk.check_repeated()
     whole = {ref: Replicate() for ref in walk.at_hand}
     return TokenLayout(
         strategies=walk.strategies,
@@ -86,6 +91,7 @@ class _Walk:
         self.strategies: dict[str, Strategy] = {}
         self.at_hand: set[Ref] = set()
         self._stored: set[Ref] = set()
+        self._gathering: list[OpNode] = []
         self._offers: dict[str, tuple[Sequence[Placement], tuple[Strategy, ...]]] = {}
 
     def source(self, node: OpNode) -> None:
@@ -173,6 +179,24 @@ class _Walk:
             raise PlanError(
                 f"cp={self.axis.size} cannot split {node.name}: {node.target} {why}{where}; "
                 "use cp=1"
+            )
+        self._gathering.append(node)
+
+    def check_repeated(self) -> None:
+        """Refuses models of whose work every rank would do much.
+
+        Raises:
+            PlanError: naming the call behind which tokens are whole.
+        """
+        calls = [node for node in self.graph.nodes if node.flops]
+        repeated = [node for node in calls if not self.strategies[node.name].splits_work]
+        share = sum(node.flops for node in repeated) / max(1, sum(node.flops for node in calls))
+        if share > MOST_REPEATED:
+            cause = (*self._gathering, *repeated)[0]
+            where = f", {cause.where}" if cause.where else ""
+            raise PlanError(
+                f"cp={self.axis.size} would leave {share:.0%} of the work to every rank, as "
+                f"{cause.name} needs all tokens{where}; use cp=1"
             )
 
     def for_readers(self) -> None:
