@@ -1,8 +1,9 @@
 """Takes out of an exported graph what has no effect, and refuses what autoplan cannot run.
 
-Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout that do nothing
-and dead nodes. Refused by name: operators that stay in place (``inplace``), buffers updated by the
-forward, sizes that depend on data, and operators that are no plain tensor functions.
+Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout without effect,
+tensors that lend others no more than a dtype, and dead nodes. Refused by name: operators that stay
+in place (``inplace``), buffers updated by the forward, sizes that depend on data, and operators
+that are no plain tensor functions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
 _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
+_MADE_LIKE = {
+    _aten.new_zeros.default: _aten.zeros.default,
+    _aten.new_ones.default: _aten.ones.default,
+    _aten.new_full.default: _aten.full.default,
+}
 
 
 def clean(
@@ -56,6 +62,8 @@ def clean(
             graph.erase_node(node)
         elif node.target is _aten.detach_.default and node.args[0].op == "call_function":
             node.target = _aten.detach.default
+        elif node.target in _MADE_LIKE:
+            _make_alone(node)
         elif _is_no_op(node) or _is_idle_dropout(node) or _is_idle_cast(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
@@ -70,6 +78,14 @@ def drop_dead(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users and not node.is_impure():
             graph.erase_node(node)
+
+
+def _make_alone(node: fx.Node) -> None:
+    """``x.new_zeros(size)`` as ``zeros(size)``: it would be taken to read the samples of ``x``."""
+    made: torch.Tensor = node.meta["val"]
+    node.target = _MADE_LIKE[node.target]
+    node.args = node.args[1:]
+    node.kwargs = {"dtype": made.dtype, "device": made.device}
 
 
 def _is_no_op(node: fx.Node) -> bool:

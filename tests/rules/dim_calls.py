@@ -199,11 +199,6 @@ def drawn(draw: Draw, target: str) -> Example:
     return draw.call(target, [0, *draw.shape(1, 3)], dtype=torch.float64)
 
 
-def new_factory(draw: Draw, target: str) -> Example:
-    size, like = list(draw.shape()), draw.floats(*draw.shape())
-    return draw.call(target, like, size, *([1.5] if "full" in target else []))
-
-
 def arange(draw: Draw, target: str) -> Example:
     args = {"default": (7,), "start": (1, 7), "start_step": (1, 7, 2)}[target.split(".")[2]]
     return draw.call(target, *args)
@@ -261,9 +256,6 @@ CALLS = {
     "aten.ones.default": factory,
     "aten.rand.default": drawn,
     "aten.randn.default": drawn,
-    "aten.new_zeros.default": new_factory,
-    "aten.new_ones.default": new_factory,
-    "aten.new_full.default": new_factory,
     "aten.scalar_tensor.default": scalar_tensor,
     "aten.arange.default": arange,
     "aten.arange.start": arange,

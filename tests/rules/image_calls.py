@@ -13,6 +13,23 @@ def group_norm(draw: Draw, target: str) -> Example:
     return draw.call(target, draw.floats(*shape), groups, *weight)
 
 
+def instance_norm(draw: Draw, target: str) -> Example:
+    shape = (draw.size(), draw.size(), *draw.shape(1, 2), 3)
+    weight = draw.of((None, None), (draw.floats(shape[1]), draw.floats(shape[1])))
+    return draw.call(target, draw.floats(*shape), *weight, None, None, True, 0.1, 1e-5, False)
+
+
+def weight_norm(draw: Draw, target: str) -> Example:
+    """Of directions that are not zero, where the norm has no gradient.
+
+    PyTorch's kernel divides by the size of the dim that is kept.
+    """
+    shape = tuple(max(size, 1) for size in draw.shape(2, 3))
+    at = draw.of(0, len(shape) - 1)
+    lengths = [size if dim == at else 1 for dim, size in enumerate(shape)]
+    return draw.call(target, draw.positive(*shape), draw.floats(*lengths), at)
+
+
 def _channels(draw: Draw) -> tuple[int, int, int]:
     """Groups, input and output channels of each; one input channel where they are depthwise."""
     groups = draw.of(1, 1, 2, draw.ranks)
@@ -71,7 +88,9 @@ def _all(make, names: str):
 
 
 CALLS = {
+    "aten._weight_norm.default": weight_norm,
     "aten.group_norm.default": group_norm,
+    "aten.instance_norm.default": instance_norm,
     **_all(convolution, "conv1d.default conv2d.default conv3d.default"),
     **_all(convolution, "conv1d.padding conv2d.padding conv3d.padding"),
     **_all(transposed, "conv_transpose1d.default conv_transpose2d.input conv_transpose3d.input"),
