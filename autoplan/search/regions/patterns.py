@@ -25,24 +25,25 @@ class Patterns:
     """The patterns of one model's regions."""
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, Pattern | None] = {}
+        self._made: dict[Hashable, Pattern] = {}
+        self._too_large: set[Hashable] = set()
 
     def of(self, ways: Ways, costs: MicrobatchCosts) -> Pattern:
         """What a region's tables are sums of."""
-        return self._limited(ways, costs) or _pattern(ways, costs, None)
+        key = tuple(_key(ways))
+        if key not in self._made:
+            self._made[key] = _pattern(ways, costs, None)
+        return self._made[key]
 
     def is_too_large(self, ways: Ways, costs: MicrobatchCosts) -> bool:
         """Whether a table has too many entries to be eliminated, whatever they are."""
-        return self._limited(ways, costs) is None
-
-    def _limited(self, ways: Ways, costs: MicrobatchCosts) -> Pattern | None:
         key = tuple(_key(ways))
-        if key not in self._made:
+        if key not in self._made and key not in self._too_large:
             try:
                 self._made[key] = _pattern(ways, costs, LARGEST_TABLE)
             except TooLargeError:
-                self._made[key] = None
-        return self._made[key]
+                self._too_large.add(key)
+        return key in self._too_large
 
 
 def _key(ways: Ways) -> Iterator[Hashable]:
