@@ -30,7 +30,7 @@ from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.weights import local
 
-_BUCKETS = 4
+_BUCKETS = 2
 _LEAST_BYTES = 2**20
 """Sums of less cost more by the message than by the byte."""
 
@@ -149,7 +149,7 @@ def _sum_shared(buckets: Sequence[Bucket], group: dist.ProcessGroup) -> None:
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
-    """Several even of a small model, so that most of its sums go on beside its backward."""
+    """Two even of a small model, so that half of its sums go on beside its backward."""
     held = list(parameters)
     part_bytes = sum(local(parameter).nbytes for parameter in held) // _BUCKETS
     return list(buckets_of(held, min(BUCKET_BYTES, max(part_bytes, _LEAST_BYTES))))
