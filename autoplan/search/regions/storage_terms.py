@@ -10,17 +10,20 @@ placements are kept, or made again, as the decision about the entry says. Where 
 read the same tensor, each counts its share of it, but its own copy in another placement in full.
 Inputs, and what every stage makes for itself, live anyway, but not the parts that are cut from
 them: every reader counts a copy of its own, also where some share one. Counted together, the many
-readers of tables of angles would depend on each other in too many ways.
+readers of tables of angles would depend on each other in too many ways. Where the holders of one
+storage do, they count in groups.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from autoplan.search.elimination import LARGEST_TABLE
 from autoplan.search.regions.figures import SavedBytes, Slots
 from autoplan.search.regions.pattern import Pattern
 from autoplan.search.regions.terms import ALWAYS, NEVER, Flag, along, any_of, scope_of
@@ -147,17 +150,36 @@ class _Adder:
         crossing = () if number < 0 else (number,)
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
         if any(again.by_choice) and saved:
-            scope = scope_of((*saved, again), *crossing)
-            made = any_of(saved, scope) & again.over(scope)
-            times = along(number, scope, factors) * made
-            self.pattern.add(scope, nbytes, times, "recomputed_bytes")
+            self.pattern.check(scope_of((*saved, again), *crossing))
+            for some in self._groups(saved, again, *crossing):
+                scope = scope_of((*some, again), *crossing)
+                made = any_of(some, scope) & again.over(scope)
+                times = along(number, scope, factors) * made
+                self.pattern.add(scope, nbytes, times, "recomputed_bytes")
         if not all(again.by_choice):
             held = list(self._holding(storage))
-            scope = scope_of((*held, again), *crossing)
-            self.pattern.check(scope)
-            kept = any_of(held, scope) & ~again.over(scope)
-            times = along(number, scope, factors) * kept
-            self.pattern.add(scope, nbytes, times, "kept_bytes")
+            self.pattern.check(scope_of((*held, again), *crossing))
+            for some in self._groups(held, again, *crossing):
+                scope = scope_of((*some, again), *crossing)
+                kept = any_of(some, scope) & ~again.over(scope)
+                times = along(number, scope, factors) * kept
+                self.pattern.add(scope, nbytes, times, "kept_bytes")
+
+    def _groups(self, flags: list[Flag], again: Flag, *crossing: int) -> list[list[Flag]]:
+        """The flags in as few groups as have tables worth making, in order.
+
+        There is one nearly always. The parts of a fused projection, each turned by angles, can have
+        so many readers that there are more; each then counts a copy, which is too much at worst.
+        """
+        certain = [flag for flag in flags if all(flag.by_choice)]
+        groups: list[list[Flag]] = [[]]
+        for flag in certain[:1] or flags:
+            scope = scope_of((*groups[-1], flag, again), *crossing)
+            sizes = (len(self.ways.decisions[number].options) for number in scope)
+            if groups[-1] and math.prod(sizes) > LARGEST_TABLE:
+                groups.append([])
+            groups[-1].append(flag)
+        return groups
 
     def _either(self, of: Ref | SavedBytes, split: Sequence[bool]) -> Slots:
         """Its bytes for choices of which some split it."""
