@@ -25,7 +25,7 @@ from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
 _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
-_MADE_LIKE = {
+_MADE_LIKE: dict[Any, Any] = {
     _aten.new_zeros.default: _aten.zeros.default,
     _aten.new_ones.default: _aten.ones.default,
     _aten.new_full.default: _aten.full.default,
