@@ -22,6 +22,7 @@ from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.range_rows import RangeRows
 from autoplan.search.pipeline.range_tables import RangeTables
+from autoplan.search.pipeline.ranges import Bands
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.room import late_parts
 from autoplan.search.pipeline.whole import WholeCosts
@@ -102,6 +103,10 @@ class Bounds:
             if not self._widens(value):
                 return found
 
+    def bands(self) -> Bands:
+        """The bounds of all ranges whose items fit, as far as they were looked at."""
+        return self._tables.bands(self._fitting)
+
     def near(self, cuts: Sequence[int]) -> list[float]:
         """Prices between that which bounds a rank best with given cuts and its neighbours, for a
         few ranks: the bound is concave in the price, so it can be higher there."""
@@ -131,6 +136,11 @@ class Bounds:
         bands = self._tables.bands(self._fitting)
         least = bands.least_share()
         return self._tables, bands.extra < (room_s - least.share if least else -math.inf)
+
+    @property
+    def model(self) -> Model:
+        """The items."""
+        return self._values.model
 
     def forget(self) -> None:
         """Frees what was tried, when no bound is asked any more."""

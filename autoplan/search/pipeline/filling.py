@@ -62,6 +62,7 @@ class Filler:
         self._is_block = dict(zip(model.keys, costs.is_block, strict=True))
         self._columns: dict[str, dict[Column, None]] = {key: {} for key in model.menus}
         self._has_leanest = False
+        self._filled: dict[tuple[int, int, int, float], Filling] = {}
         self.add(0.0)
         self._dear_s = self._longest_s() / costs.memory.limit_bytes
         self.add(self._dear_s)
@@ -69,10 +70,12 @@ class Filler:
     def follow(self, pricer: ItemPricer) -> None:
         """Judges messages from here on by another side of what shows of them."""
         self._pricer = replace(pricer, costs=self.costs)
+        self._filled.clear()
 
     def add(self, price_s: float) -> None:
         """Looks for columns at a price of memory, as the first, the middle and the last rank see
         it."""
+        self._filled.clear()
         for key, _, prices in self._asked(price_s):
             self._columns[key][self._model.menus[key].least(prices).column] = None
 
@@ -80,6 +83,7 @@ class Filler:
         """Looks for columns at a price at which few bytes are worth more than a step, with and
         without those that pass."""
         self._has_leanest = True
+        self._filled.clear()
         for key, rates, prices in self._asked(self._longest_s() / _FEW_BYTES):
             for recomputed_byte in (0.0, rates.byte):
                 priced = replace(prices, recomputed_bytes=recomputed_byte)
@@ -93,7 +97,14 @@ class Filler:
                 yield key, rates, self._bounds.prices(key, rates, self._pricer).prices
 
     def fill(self, rank: int, first: int, stop: int, tighter_bytes: float = 0.0) -> Filling:
-        """The columns of a rank that has the items from ``first`` up to and without ``stop``."""
+        """The columns of a rank that has the items from ``first`` up to and without ``stop``, of
+        those that were found so far."""
+        key = rank, first, stop, tighter_bytes
+        if key not in self._filled:
+            self._filled[key] = self._fill(*key)
+        return self._filled[key]
+
+    def _fill(self, rank: int, first: int, stop: int, tighter_bytes: float) -> Filling:
         slots = self._slots(rank, first, stop)
         counts = Counter(slots)
         beside = self._beside_bytes(first, stop)
@@ -102,7 +113,7 @@ class Filler:
         best, loose = fill(groups, limit_bytes), relaxed(groups, limit_bytes)
         if best is None and not self._has_leanest:
             self._add_leanest()
-            return self.fill(rank, first, stop, tighter_bytes)
+            return self._fill(rank, first, stop, tighter_bytes)
         if best is None:
             return Filling(columns=(), price_s=self._dear_s)
         columns = self._dealt(counts, best)

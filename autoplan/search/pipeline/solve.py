@@ -22,6 +22,7 @@ from autoplan.search.pipeline.item_prices import ItemPricer, memory_prices
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.path_bounds import PathBounds
 from autoplan.search.pipeline.rank_rates import RankRates
+from autoplan.search.pipeline.recut import Recut
 from autoplan.search.pipeline.round_trips import RoundTrips, has_round_trips
 from autoplan.search.pipeline.tied import tied_of
 from autoplan.search.pipeline.whole import StageContent, WholeCosts, WholeValue, value_of_whole
@@ -36,6 +37,10 @@ _PRICES_AT_ONCE = 4
 _SAME_PRICE = 0.05
 _MOST_REFILLS = 4
 _REFINEMENTS = 3
+_MOST_RECUTS = 8
+_WIDE = 5e-3
+"""Of a gap for which other cuts are worth trying."""
+
 _SAFETY = 1.05
 _TURN = 0.1
 
@@ -159,14 +164,16 @@ class ConfigSearch:
             filler.follow(self._pricer)
             for price_s in self._prices:
                 filler.add(price_s)
-        fillings = [self._fill(filler, cuts) for filler in self._fillers]
+        fillings = [self._fill(filler, cuts)[0] for filler in self._fillers]
         worth = [filling.price_s for row in fillings for filling in row]
         near = self._bounds.near(cuts) if max(worth) > 0 else []
         self._prices = self._new_prices([*(price for price in worth if price > 0), *near])
         if self._turns():
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
         if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
-            self._follow_path(self._refined(cuts))  # round trips, which take long, only here
+            cuts = self._refined(cuts)
+            self._follow_path(cuts)  # round trips, which take long, only here
+            self._recut(cuts)
             return False
         if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
@@ -293,8 +300,21 @@ class ConfigSearch:
         if dear != known:
             yield self._filler(dear)
 
-    def _fill(self, filler: Filler, cuts: tuple[int, ...]) -> list[Filling]:
-        """Fills all ranks, and keeps the plan if it is the best that fits.
+    def _recut(self, cuts: tuple[int, ...]) -> None:
+        """Plans for cuts that take in what plans were seen to take."""
+        if self._config.pp == 1 or self._config.stages_per_rank > 1:
+            return
+        recut, seen, filler = Recut(bounds=self._bounds), set[tuple[int, ...]](), self._fillers[0]
+        while cuts not in seen and len(seen) < _MOST_RECUTS and not self._is_close(_WIDE):
+            seen.add(cuts)
+            value = self._fill(filler, cuts)[1]
+            cuts = (recut.after(cuts, value) if value else None) or cuts
+
+    def _fill(
+        self, filler: Filler, cuts: tuple[int, ...]
+    ) -> tuple[list[Filling], WholeValue | None]:
+        """Fills all ranks, and keeps the plan if it is the best that fits; its value too, where
+        columns were found for all.
 
         What a rank holds at its worst moment can be more than what it was filled with, where its
         stages are not alike; then it is filled again with so much less.
@@ -302,7 +322,7 @@ class ConfigSearch:
         ranks, limit_bytes = range(len(cuts) - 1), self._costs.memory.limit_bytes
         fillings = [filler.fill(rank, cuts[rank], cuts[rank + 1]) for rank in ranks]
         tried = list(fillings)
-        tighter = [0.0] * len(fillings)
+        tighter, value = [0.0] * len(fillings), None
         for _ in range(_MOST_REFILLS):
             if not all(filling.columns for filling in tried):
                 break
@@ -314,7 +334,7 @@ class ConfigSearch:
                 if over[rank] > 0:
                     tighter[rank] += _SAFETY * over[rank]
                     tried[rank] = filler.fill(rank, cuts[rank], cuts[rank + 1], tighter[rank])
-        return fillings
+        return fillings, value
 
     def _offer(self, filler: Filler, cuts: tuple[int, ...], fillings: list[Filling]) -> WholeValue:
         """The value of a plan, which is kept if it is the best that fits."""
@@ -332,8 +352,8 @@ class ConfigSearch:
             )
         return value
 
-    def _is_close(self) -> bool:
-        return self._best is not None and self._bound_s >= self._best.step_s * (1 - TOLERANCE / 2)
+    def _is_close(self, tolerance: float = TOLERANCE / 2) -> bool:
+        return self._best is not None and self._bound_s >= self._best.step_s * (1 - tolerance)
 
     def _new_prices(self, prices: Iterable[float]) -> list[float]:
         """Prices unlike those that were tried, the highest first; few."""
