@@ -37,13 +37,16 @@ MISALIGNED = 1.15  # for each halving of the largest power of two in a row's byt
 def gemm_s(work: Gemm, device: DeviceSpec) -> float:
     """Seconds of the product without the start of its kernel.
 
-    A device without ``sm_count`` runs at its achieved rate whatever the shape.
+    A device without ``sm_count`` runs at its achieved rate whatever the shape. A core of a CPU
+    takes the operands in before it multiplies, and writes the result after it: that adds up.
 
     Raises:
         ValueError: no products exist in this dtype.
     """
     rate = matmul_flops_per_s(work.dtype, device)
     memory_s = gemm_bytes(work) / streaming_bytes_per_s(device)
+    if device.operand_bytes_per_s is not None:
+        return work.flops / rate + gemm_bytes(work) / device.operand_bytes_per_s
     if device.sm_count is None or device.sm_load_bytes_per_s is None:
         return max(work.flops / rate, memory_s)
     compute_s = _tiled_s(

@@ -59,6 +59,13 @@ class DeviceFacts(_Strict):
     optimizer_efficiency: Fact[Fraction] | None = None
     optimizer_tensor_s: Fact[NotNegative] | None = None
     optimizer_piece_s: Fact[NotNegative] | None = None
+    operand_bytes_per_s: Fact[Positive] | None = None
+    piece_read_s: Fact[NotNegative] | None = None
+    message_host_s: Fact[NotNegative] | None = None
+    gather_host_s: Fact[NotNegative] | None = None
+    gather_copy_bytes_per_s: Fact[Positive] | None = None
+    reduce_host_s: Fact[NotNegative] | None = None
+    reduce_copy_bytes_per_s: Fact[Positive] | None = None
     launch_s: Fact[NotNegative]
     workspace_bytes: Fact[Bytes]
     host_link_bytes_per_s: Fact[Positive] | None = None

@@ -54,6 +54,13 @@ def _device(device: DeviceSpec, share: float) -> DeviceSpec:
         optimizer_efficiency=_scaled(device.optimizer_efficiency, share),
         optimizer_tensor_s=_scaled(device.optimizer_tensor_s, 1 / share),
         optimizer_piece_s=_scaled(device.optimizer_piece_s, 1 / share),
+        operand_bytes_per_s=_scaled(device.operand_bytes_per_s, share),
+        piece_read_s=_scaled(device.piece_read_s, 1 / share),
+        message_host_s=_scaled(device.message_host_s, 1 / share),
+        gather_host_s=_scaled(device.gather_host_s, 1 / share),
+        gather_copy_bytes_per_s=_scaled(device.gather_copy_bytes_per_s, share),
+        reduce_host_s=_scaled(device.reduce_host_s, 1 / share),
+        reduce_copy_bytes_per_s=_scaled(device.reduce_copy_bytes_per_s, share),
         launch_s=device.launch_s / share,
         sm_load_bytes_per_s=_scaled(load, share),
     )

@@ -31,6 +31,15 @@ class DeviceSpec:
         optimizer_tensor_s, optimizer_piece_s: what an optimizer's step takes for each tensor beside
             its bytes, and for one of which a rank holds a piece (a DTensor), where the host that
             starts it is the device; None: nothing.
+        operand_bytes_per_s: rate at which a product takes its operands in and writes its result,
+            before and after it multiplies, where one core does both; None: beside it.
+        piece_read_s: what the host takes, forward and backward, for each use of a parameter of
+            which a rank holds a piece over ``tp``, where the host that starts work is the device;
+            as all of the following, None: nothing.
+        message_host_s: likewise for each message of a program beside the message itself.
+        gather_host_s, reduce_host_s: likewise for each unit whose weights FSDP2 gathers, or whose
+            gradients it scatters.
+        gather_copy_bytes_per_s, reduce_copy_bytes_per_s: rate at which it then copies the unit.
         attention_generation: of FlashAttention, whose kernels those rates are.
         float8_matmul_efficiency: ``matmul_efficiency`` of 8-bit products; None: the same.
         sm_count: multiprocessors; None: times do not depend on how a product is cut into tiles.
@@ -51,6 +60,13 @@ class DeviceSpec:
     optimizer_efficiency: float | None = None
     optimizer_tensor_s: float | None = None
     optimizer_piece_s: float | None = None
+    operand_bytes_per_s: float | None = None
+    piece_read_s: float | None = None
+    message_host_s: float | None = None
+    gather_host_s: float | None = None
+    gather_copy_bytes_per_s: float | None = None
+    reduce_host_s: float | None = None
+    reduce_copy_bytes_per_s: float | None = None
     attention_generation: int = 2
     float8_matmul_efficiency: float | None = None
     sm_count: int | None = None

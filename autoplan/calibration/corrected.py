@@ -20,6 +20,11 @@ _PRODUCTS = (
     "matmul_efficiency", "float8_matmul_efficiency", "attention_forward_efficiency",
     "attention_backward_efficiency",
 )  # fmt: skip
+_HOST_STARTS = ("launch_s", "piece_read_s", "message_host_s", "gather_host_s", "reduce_host_s")
+_PLAIN_RATES = (
+    "sm_load_bytes_per_s", "operand_bytes_per_s", "gather_copy_bytes_per_s",
+    "reduce_copy_bytes_per_s",
+)  # fmt: skip
 _MESSAGES = ("efficiency", "p2p_efficiency", "in_network_efficiency")
 _STARTS = ("launch_s", "latency_s", "p2p_launch_s")
 _LONGEST_SOURCE = 1000
@@ -38,12 +43,9 @@ def corrected(facts: ProfileFacts, factors: Factors, words: str) -> ProfileFacts
     _slow_rates(device, ["peak_flops"], dict.fromkeys(_PRODUCTS, compute), words)
     memory = {"memory_efficiency": compute, "optimizer_efficiency": factors.of("optimizer")}
     _slow_rates(device, ["memory_bytes_per_s"], memory, words)
-    _slow_starts(device, ("launch_s",), compute, words)
-    _slow_starts(
-        device, ("optimizer_tensor_s", "optimizer_piece_s"), factors.of("optimizer"), words
-    )
-    if "sm_load_bytes_per_s" in device:
-        _scale(device["sm_load_bytes_per_s"], 1 / compute, words)
+    _scale_all(device, _HOST_STARTS, compute, words)
+    _scale_all(device, ("optimizer_tensor_s", "optimizer_piece_s"), factors.of("optimizer"), words)
+    _scale_all(device, _PLAIN_RATES, 1 / compute, words)
     for link in (tree["intra_node"], tree["inter_node"]):
         _slow_link(link, factors.of("messages"), words)
     made = ProfileFacts.model_validate(tree)
@@ -52,10 +54,10 @@ def corrected(facts: ProfileFacts, factors: Factors, words: str) -> ProfileFacts
 
 def _slow_link(link: Tree, factor: float, words: str) -> None:
     _slow_rates(link, ["bytes_per_s"], dict.fromkeys(_MESSAGES, factor), words)
-    _slow_starts(link, _STARTS, factor, words)
+    _scale_all(link, _STARTS, factor, words)
     for protocol in link.get("protocols", {}).values():
         _slow_rates(protocol, [], {"efficiency": factor}, words)
-        _slow_starts(protocol, _STARTS, factor, words)
+        _scale_all(protocol, _STARTS, factor, words)
 
 
 def _slow_rates(part: Tree, peaks: Sequence[str], by: Mapping[str, float], words: str) -> None:
@@ -70,7 +72,7 @@ def _slow_rates(part: Tree, peaks: Sequence[str], by: Mapping[str, float], words
         _scale(fact, scale, words)
 
 
-def _slow_starts(part: Tree, names: Sequence[str], factor: float, words: str) -> None:
+def _scale_all(part: Tree, names: Sequence[str], factor: float, words: str) -> None:
     for name in names:
         if name in part:
             _scale(part[name], factor, words)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
+from autoplan.profiler.probes import Compute, Exchange, HostCopy, HostWork, Overlap
 
 Run = Callable[[], None]
 
@@ -25,6 +25,10 @@ class Clock(Protocol):
         """That this process and its device worked, where that can be told from the wall's."""
         ...
 
+    def host_s(self) -> float:
+        """That this thread worked, without what others of the process did meanwhile."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Overlapped:
@@ -33,6 +37,14 @@ class Overlapped:
     message: Run
     compute: Run
     both: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A program with messages, and the same without."""
+
+    sending: Run
+    alone: Run
 
 
 class Bench(Protocol):
@@ -54,6 +66,10 @@ class Bench(Protocol):
 
     def overlap(self, probe: Overlap) -> Overlapped | None:
         """On the ranks that take part; None on the others."""
+        ...
+
+    def host_work(self, probe: HostWork) -> Compared | None:
+        """On the two ranks that take part; None on the others."""
         ...
 
     def host_copy(self, probe: HostCopy) -> Run: ...

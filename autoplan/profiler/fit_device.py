@@ -88,7 +88,7 @@ def _without(
     steps: Sequence[Measured],
     base: DeviceSpec,
 ) -> Fit:
-    """Rates of float32 products and of memory, and the start."""
+    """Rates of float32 products, of memory and of operands, and the start."""
     rows = [*products, *streaming]
     best = max(_flops(row) / row.value for row in products)
     best_memory = max(_bytes(row) / row.value for row in (*rows, *steps))
@@ -96,6 +96,7 @@ def _without(
     start = {
         "peak_flops.float32": best,
         "memory_bytes_per_s": best_memory,
+        "operand_bytes_per_s": best_memory,
         "launch_s": min(row.value for row in rows),
     }
     fitted = constants(_loss(rows, whole), start, {})
@@ -106,6 +107,7 @@ def _without(
         "matmul_efficiency": rate / peak,
         "memory_bytes_per_s": memory_peak,
         "memory_efficiency": memory_rate / memory_peak,
+        "operand_bytes_per_s": fitted["operand_bytes_per_s"],
         "launch_s": fitted["launch_s"],
     }
     return _checked(rows, with_device_values(base, values), values)

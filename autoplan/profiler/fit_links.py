@@ -76,11 +76,15 @@ def _tier(tier: Tier, rows: Sequence[Measured], cluster: ClusterSpec, *, is_gpu:
         errors.append(errors_of(kind, members, predicted))
     if reason := unlike(errors[0]):
         return replace(NOTHING, errors=tuple(errors), refused=(reason,))
+    apart = tuple(reason for each in errors[1:] if (reason := unlike(each)))
+    for refused in apart:
+        values.pop(f"kind_share.{refused.name}", None)
     source = f"fitted to {len(rows)} collectives, {errors[0].median:.1%} off in the median"
     return Fit(
         values={f"{tier}.{name}": value for name, value in values.items()},
         sources=dict.fromkeys((f"{tier}.{name}" for name in values), source),
         errors=tuple(errors),
+        refused=apart,
     )
 
 

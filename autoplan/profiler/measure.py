@@ -18,6 +18,7 @@ from autoplan.profiler.probes import (
     Compute,
     Exchange,
     HostCopy,
+    HostWork,
     Idle,
     Measured,
     Measurements,
@@ -117,7 +118,7 @@ class _Taker:
         except BadMeasurementError as error:
             value, reason = 0.0, str(error)
         except (RuntimeError, NotImplementedError) as error:
-            if isinstance(probe, Exchange | Overlap | Sharing):
+            if isinstance(probe, Exchange | Overlap | Sharing | HostWork):
                 raise  # the other ranks wait in a message
             value, reason = 0.0, str(error).partition("\n")[0]
         # Where rank 0 alone measures, its number counts.
@@ -136,6 +137,8 @@ class _Taker:
                 return self._share(probe)
             case Overlap():
                 return self._overlap(probe)
+            case HostWork():
+                return self._host_work(probe)
             case Idle():
                 return self._is_idle(probe)
             case Workspace():
@@ -214,6 +217,23 @@ class _Taker:
         )
         saved_s = message_s + compute_s - both_s
         return _fraction([saved_s / min(message_s, compute_s)], "saved fraction", least=-0.5)
+
+    def _host_work(self, probe: HostWork) -> float:
+        """By turns with messages and without, so that other work meets both alike."""
+        found = self._bench.host_work(probe)
+        runs = (found.sending, found.alone) if found else (_nothing,) * 2
+        rounds = [[self._host_s(run) for run in runs] for _ in range(WARM_UP + self._rounds)]
+        sending_s, alone_s = map(statistics.median, zip(*rounds[WARM_UP:], strict=True))
+        if sending_s <= alone_s:
+            raise BadMeasurementError(f"{sending_s:.3g} s with messages, {alone_s:.3g} s without")
+        return (sending_s - alone_s) / probe.number
+
+    def _host_s(self, run: Run) -> float:
+        """Seconds that the host's thread worked, on the rank where it is longest."""
+        self._bench.barrier()
+        started_s = self._bench.clock.host_s()
+        run()
+        return self._bench.largest([self._bench.clock.host_s() - started_s])[0]
 
     def _wall_s(self, run: Run) -> float:
         """Seconds of the slowest rank, from all being ready."""

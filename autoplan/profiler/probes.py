@@ -99,6 +99,27 @@ class Overlap:
         return f"all_reduce of {self.nbytes} bytes, {self.ranks} ranks, beside products"
 
 
+Around = Literal["pieces", "messages", "units forward", "units"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostWork:
+    """Seconds that the host's thread works around messages of two ranks, beside the same without.
+
+    Of each of ``number``: uses of pieces of parameters, forward and backward; messages of a program
+    over ``tp``; units of so many bytes that FSDP2 gathers in a forward; or units that it gathers
+    in a forward and a backward, and whose gradients it scatters.
+    """
+
+    around: Around
+    number: int
+    nbytes: int
+
+    @property
+    def name(self) -> str:
+        return f"host around {self.around} of {self.nbytes} bytes"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostCopy:
     """Seconds of a copy between pinned memory of the host and the device."""
@@ -130,7 +151,7 @@ class Workspace:
     name: str = "context and libraries"
 
 
-Probe: TypeAlias = Compute | Exchange | Sharing | Overlap | HostCopy | Idle | Workspace
+Probe: TypeAlias = Compute | Exchange | Sharing | Overlap | HostWork | HostCopy | Idle | Workspace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

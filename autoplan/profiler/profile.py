@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any
 
 from autoplan.profiler.fit_device import fit_device
+from autoplan.profiler.fit_host import fit_host
 from autoplan.profiler.fit_links import fit_links
 from autoplan.profiler.fitting import Errors, Fit, joined
 from autoplan.profiler.machine import fingerprint
@@ -68,7 +69,7 @@ def profiled(
     """
     device = fit_device(found, cluster.device, is_gpu=setting.is_gpu)
     links = fit_links(found, _with_device(cluster, device), is_gpu=setting.is_gpu)
-    fit = joined(_detected(setting, machine), device, links)
+    fit = joined(_detected(setting, machine), device, fit_host(found), links)
     if not device.values and not links.values:
         raise ValueError("nothing was measured")
     how = f"measured {today.isoformat()}, torch {machine.torch}, {setting.world} ranks: "

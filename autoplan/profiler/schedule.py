@@ -17,6 +17,7 @@ from autoplan.profiler.probes import (
     Compute,
     Exchange,
     HostCopy,
+    HostWork,
     Idle,
     Operator,
     Overlap,
@@ -32,6 +33,9 @@ from cost_models.work import FlashAttention, Gemm, Streaming, Work
 KIB, MIB = 2**10, 2**20
 OTHERS = ("bfloat16", "float16", "float64")
 _COPIES, _SMALL_ELEMENTS = 8, 100_000
+_MOST_COPIES, _KEPT_BYTES = 64, 16 * MIB
+_PIECES, _MESSAGES, _SMALL_BYTES = 40, 40, 64
+_UNITS, _UNIT_BYTES = 4, (3 * 2**8, 3 * MIB)
 _SMALL_PARAMETERS = 20, 16
 SENT: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives of plans; pairs of ranks also send and receive."""
@@ -129,6 +133,7 @@ def probes_for(setting: Setting) -> tuple[Probe, ...]:
         *(probe for shape in sizes.streaming for probe in streaming(shape, main)),
         *(optimizer_step(elements) for elements in sizes.optimizer),
         *(() if setting.is_gpu else small_steps()),
+        *host_work(setting),
         *(probe for shape in sizes.attention for probe in attention(shape, main)),
         Idle(name="idle before messages", devices=computing),
         *overlap(setting, sizes.beside_products),
@@ -185,7 +190,7 @@ def streaming(shape: tuple[int, int], dtype: str) -> Iterator[Compute]:
     for operator, nbytes in moved.items():
         for backward in (False, True) if operator != "add" else (False,):
             work = Streaming(bytes=(1 + backward) * nbytes)
-            yield _compute(operator, shape, dtype, (work,), rows * width, backward)
+            yield _compute(operator, shape, dtype, (work,), rows * width, backward, _of_new(tensor))
 
 
 def optimizer_step(elements: int) -> Compute:
@@ -220,6 +225,17 @@ def overlap(setting: Setting, nbytes: int) -> Iterator[Overlap]:
         yield Overlap(nbytes=nbytes, ranks=setting.world if setting.is_gpu else own_core)
 
 
+def host_work(setting: Setting) -> Iterator[HostWork]:
+    """Of units and messages of nearly no bytes, and of units that take time to copy."""
+    if setting.is_gpu or setting.world < 2:
+        return
+    yield HostWork(around="pieces", number=_PIECES, nbytes=_SMALL_BYTES)
+    yield HostWork(around="messages", number=_MESSAGES, nbytes=_SMALL_BYTES)
+    for nbytes in _UNIT_BYTES:
+        for around in ("units forward", "units"):
+            yield HostWork(around=around, number=_UNITS, nbytes=nbytes)
+
+
 def host_copies() -> Iterator[HostCopy]:
     """Large copies either way."""
     for to_device in (True, False):
@@ -233,12 +249,19 @@ def _compute(
     works: tuple[Work, ...],
     elements: int,
     backward: bool = False,
+    at_least: int = 1,
 ) -> Compute:
-    copies = _COPIES if elements < _SMALL_ELEMENTS else 1
+    copies = max(at_least, _COPIES if elements < _SMALL_ELEMENTS else 1)
     return Compute(
         operator=operator, shape=shape, dtype=dtype, works=works * copies,
         backward=backward, copies=copies,
     )  # fmt: skip
+
+
+def _of_new(nbytes: int) -> int:
+    """How many tensors of so many bytes a forward keeps before it reads one of them again: what is
+    made is new memory then, and what is read is in no cache that is a core's own."""
+    return max(1, min(_MOST_COPIES, _KEPT_BYTES // nbytes))
 
 
 def _sizes(setting: Setting) -> Sizes:

@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from autoplan.profiler.bench import Overlapped, Run
-from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
+from autoplan.profiler.bench import Compared, Overlapped, Run
+from autoplan.profiler.probes import Compute, Exchange, HostCopy, HostWork, Overlap
+from autoplan.profiler.torch_host_work import mesh_of_two, programs
 from autoplan.profiler.torch_messages import sender, starts_sum, summed
 from autoplan.profiler.torch_operators import runnable
 
@@ -33,6 +34,9 @@ class CpuClock:
     def own_s(self) -> float:
         return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
+    def host_s(self) -> float:
+        return time.thread_time()
+
 
 class GpuClock:
     """Seconds of the wall, once the GPU is done."""
@@ -43,6 +47,9 @@ class GpuClock:
 
     def own_s(self) -> float:
         return self.wall_s()
+
+    def host_s(self) -> float:
+        return time.thread_time()
 
 
 class TorchBench:
@@ -60,6 +67,7 @@ class TorchBench:
         self._mesh = (
             init_device_mesh(kind, (self.world,), mesh_dim_names=names) if self.world > 1 else None
         )
+        self._pair = mesh_of_two(kind)
         self._groups: dict[int, dist.ProcessGroup | None] = {}
 
     def compute(self, probe: Compute, *, in_use: int = 1) -> Run:
@@ -93,6 +101,11 @@ class TorchBench:
             wait()
 
         return Overlapped(message=message, compute=compute, both=both)
+
+    def host_work(self, probe: HostWork) -> Compared | None:
+        if self._pair is None or self.rank >= self._pair.size():
+            return None
+        return programs(probe, self._pair)
 
     def host_copy(self, probe: HostCopy) -> Run:
         host = torch.empty(probe.nbytes, dtype=torch.uint8, pin_memory=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,7 @@ def runnable(probe: Compute, device: torch.device, mesh: DeviceMesh | None = Non
         return _optimizer_step(list(map(_pieces_on(mesh), tensors)) if in_pieces else tensors)
     copies = [_forward(probe, device) for _ in range(probe.copies)]
     if not probe.backward:
-        return lambda: _run_all(forward for _, forward in copies)
+        return lambda: _drop([forward() for _, forward in copies])
     operands = [operand for own, _ in copies for operand in own]
     results = [forward() for _, forward in copies]
     gradients = [torch.ones_like(result) for result in results]
@@ -84,10 +84,5 @@ def _pieces_on(mesh: DeviceMesh | None) -> Callable[[Tensor], Tensor]:
     return lambda tensor: DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False)
 
 
-def _run_all(calls: Iterable[Callable[[], Tensor]]) -> None:
-    for call in calls:
-        call()
-
-
 def _drop(result: object) -> None:
-    """Lets go of a result, as a call that returns nothing."""
+    """Lets go of a result: of all copies at once, as a forward keeps what it makes."""

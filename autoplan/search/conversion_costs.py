@@ -17,6 +17,7 @@ from autoplan.sharding.redistribute import (
 )
 from autoplan.sharding.strategies import Port
 from cost_models.collectives import CollectiveKind, collective_s
+from cost_models.host_work import message_host_s
 from hardware_profiles.spec import ClusterSpec
 
 
@@ -81,5 +82,5 @@ class ConversionPricer:
             kind, nbytes = message
             self._known_s[message] = collective_s(
                 cast(CollectiveKind, kind), nbytes, self.tp, self.ranks_per_node, self.cluster
-            )
+            ) + message_host_s(self.cluster.device)
         return self._known_s[message]

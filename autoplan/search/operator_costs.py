@@ -1,9 +1,10 @@
 """Seconds and passing bytes of operators and conversions for one microbatch on one rank.
 
 An operator takes the time of its kernels on the rank's shards (``kernels``). An operator whose
-outputs all share an operand's storage costs nothing. Conversions on ``tp`` stand in the way of the
-compute that needs them, so they count in full (``conversion_costs``), and so do exchanges over
-``cp``, which are calls of the graph.
+outputs all share an operand's storage costs nothing; one that reads a piece of a parameter costs
+what the host takes for it, where that shows. Conversions on ``tp`` stand in the way of the compute
+that needs them, so they count in full (``conversion_costs``), and so do exchanges over ``cp``,
+which are calls of the graph.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from autoplan.sharding.placement import Placement, local_fraction
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpNode, Ref, TensorMeta
 from cost_models.compute import kernel_s
+from cost_models.host_work import piece_read_s
 from cost_models.work import Work
 from hardware_profiles.spec import ClusterSpec
 
@@ -146,9 +148,10 @@ class _Pricer:
         whole = [self.sizes.meta(source) for source in sources]
         stored = [_is_parameter(source, self.sizes) for source in sources]
         found = kernels_of(node, whole, moved, strategy, tp, stored)
+        reading_s = piece_read_s(self.cluster.device) * sum(stored) * (tp > 1 and differentiable)
         return OpCost(
             forward_s=self._seconds(found.forward),
-            backward_s=self._seconds(found.backward) if differentiable else 0.0,
+            backward_s=self._seconds(found.backward) + reading_s if differentiable else 0.0,
             backward_weight_s=self._seconds(found.backward_weight) if differentiable else 0.0,
             transient_bytes=moved + found.inner_bytes,
         )

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autoplan.profiler.bench import Overlapped, Run
-from autoplan.profiler.probes import Compute, Exchange, HostCopy, Overlap
+from autoplan.profiler.bench import Compared, Overlapped, Run
+from autoplan.profiler.probes import Compute, Exchange, HostCopy, HostWork, Overlap
 from cost_models.collectives import collective_s
 from cost_models.compute import kernel_s
+from cost_models.host_work import (
+    gather_host_s,
+    message_host_s,
+    piece_read_s,
+    reduce_host_s,
+)
 from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.work import Gemm
 from hardware_profiles.sharing import in_use
@@ -29,6 +35,9 @@ class FakeClock:
         return self.wall
 
     def own_s(self) -> float:
+        return self.own
+
+    def host_s(self) -> float:
         return self.own
 
     def work(self, seconds: float) -> None:
@@ -86,6 +95,17 @@ class FakeBench:
         message_s, compute_s = 3e-3, 2e-3
         both_s = message_s + compute_s - self.truth.overlap_efficiency * compute_s
         return Overlapped(*(self._waiting(s) for s in (message_s, compute_s, both_s)))
+
+    def host_work(self, probe: HostWork) -> Compared | None:
+        device = _in_use(self.truth, 2).device
+        gather_s = gather_host_s(probe.nbytes, device)
+        each_s = {
+            "pieces": piece_read_s(device),
+            "messages": message_host_s(device),
+            "units forward": gather_s,
+            "units": 2 * gather_s + reduce_host_s(probe.nbytes, device),
+        }[probe.around]
+        return Compared(self._working(1e-3 + probe.number * each_s), self._working(1e-3))
 
     def host_copy(self, probe: HostCopy) -> Run:
         rate = self.truth.device.host_link_bytes_per_s

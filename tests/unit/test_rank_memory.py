@@ -76,12 +76,28 @@ def test_sums_of_replicas_stay_until_the_backward_ends():
     kept = replace(apart, keeps_sums=True)
     load, elements = stage(head=head), 2 * BLOCK + HEAD
     shards = elements * 16 / SHARDS
-    waiting = (2 + 4) * BLOCK + 2 * HEAD
+    waiting = (2 + 4) * BLOCK - 2 * KEPT + 2 * HEAD
     gathered = 2 * (HEAD + 2 * BLOCK)
     without = apart.breakdown([load], held).total
     assert without == shards + gathered + INPUTS + 2 * KEPT + 30 + waiting
     sums = 4 * elements / SHARDS
     assert kept.breakdown([load], held).total == without - 2 * KEPT + sums
+
+
+@pytest.mark.parametrize(
+    ("kept", "beside"),
+    [
+        pytest.param(50, (2 + 4) * BLOCK - 2 * 50, id="when the second block ends"),
+        pytest.param(3000, 4 * BLOCK - 3000, id="when the second begins"),
+        pytest.param(9000, 0, id="when the first begins"),
+    ],
+)
+def test_gradients_that_are_reduced_come_while_activations_go(kept, beside):
+    blocks = Placed(column=replace(COLUMN, kept_bytes=kept), count=2, is_block=True)
+    memory = memory_of(each_time(), reduces_each=True)
+    found = memory.breakdown([load_of([blocks])], 2 * kept)
+    shards, gathered = 2 * BLOCK * 16 / SHARDS, 2 * 2 * BLOCK
+    assert found.total == shards + gathered + INPUTS + 2 * kept + 30 + beside
 
 
 def test_nobody_to_send_to():

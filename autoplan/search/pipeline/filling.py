@@ -176,11 +176,20 @@ class Filler:
                 ]
             ),
             passing_bytes=np.array(
-                [max(0.0, column.passing_bytes + beside[key]) for column in columns]
+                [
+                    max(0.0, column.passing_bytes + beside[key] + self._reduced(key, column))
+                    for column in columns
+                ]
                 if key in beside
                 else [0.0] * len(columns)
             ),
         )
+
+    def _reduced(self, key: str, column: Column) -> float:
+        """Gradients that stand beside what a block with this column holds."""
+        if not self._is_block[key]:
+            return 0.0
+        return self.costs.memory.reduced_bytes(replace(_unit(column), count=len(self._model.keys)))
 
     def _beside_bytes(self, first: int, stop: int) -> Mapping[str, float]:
         """What there is beside what passes in each region, at the moment when it does: in the
@@ -191,7 +200,7 @@ class Filler:
         memory = self.costs.memory
         last = max((number for number, block in enumerate(blocks) if block), default=-1)
         behind = [key for key in keys[last + 1 :] if key not in self._bounds.late]
-        _, sent = self._units(first, stop, memory.gradient_bytes)
+        _, sent = self._units(first, stop, memory.least_gradient_bytes)
         beside = max(sent, default=0.0)
         for key in behind:
             trained = self._least(key, lambda column: column.trained_elements)
@@ -268,5 +277,8 @@ class Filler:
 
 def _unit(column: Column) -> Unit:
     return Unit(
-        trained_elements=column.trained_elements, frozen_elements=column.frozen_elements, count=1
+        trained_elements=column.trained_elements,
+        frozen_elements=column.frozen_elements,
+        count=1,
+        kept_bytes=column.kept_bytes,
     )

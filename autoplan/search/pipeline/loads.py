@@ -23,11 +23,15 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """What gathers its weights and reduces its gradients at once: a block, or a stage's root."""
+    """What gathers its weights and reduces its gradients at once: a block, or a stage's root.
+
+    ``kept_bytes``, of a block, are what its backward of a microbatch lets go of.
+    """
 
     trained_elements: float
     frozen_elements: float
     count: int
+    kept_bytes: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +135,7 @@ def load_of(
                 trained_elements=one.column.trained_elements,
                 frozen_elements=one.column.frozen_elements,
                 count=one.count,
+                kept_bytes=one.column.kept_bytes,
             )
             for one in members
             if one.is_block

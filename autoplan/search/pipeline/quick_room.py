@@ -51,7 +51,7 @@ class QuickRoom:
     def _room_bytes(self, memory: RankMemory) -> float:
         """What a rank has for its blocks while their backward runs."""
         room = memory.limit_bytes - memory.fixed_bytes - self._working_bytes
-        return room - memory.gradient_bytes(self._least_unit)
+        return room - memory.least_gradient_bytes(self._least_unit)
 
     def _least_bytes(self, key: str, held: Floats, memory: RankMemory) -> Floats:
         """The fewest that a block holds, or less, by microbatches held."""

@@ -6,7 +6,9 @@ beside it differs by moment:
 - in the backward of the *tail*, what lies behind the last block, an operator of it;
 - in the backward of the blocks, the region that makes or moves most at once, gradients of a block
   on their way, and those of the tail and of weights that several blocks read, which wait for the
-  rest of the root. What the tail kept is gone;
+  rest of the root. What the tail kept is gone. Where gradients are reduced unit by unit, there are
+  none of a block when the first one begins; when it ends, what it kept is gone; and only the second
+  has those of the one before it beside its own, when two have let go of what they kept;
 - when gradients are reduced behind the backward, a unit of them in a buffer, and no activations but
   those of other stages;
 - in the optimizer's step its own passing memory.
@@ -121,9 +123,7 @@ class RankMemory:
         of_root = sum(tail.trained_elements for tail in tails)
         of_root += sum(load.waiting_elements for load in loads)
         blocks = (unit for load in loads for unit in load.blocks)
-        waiting = self.trained.gradients_made * of_root + max(
-            map(self.gradient_bytes, blocks), default=0.0
-        )
+        waiting = self.trained.gradients_made * of_root + self._of_blocks(list(blocks))
         let_go = sum(tail.kept_bytes for tail in tails) if len(loads) == 1 else 0.0
         sums = self._sums_bytes(loads)
         ends = ((held_bytes - let_go, 0.0), (0.0, sums)) if sums else ((held_bytes - let_go, 0.0),)
@@ -163,10 +163,26 @@ class RankMemory:
         trained = sum(unit.count * unit.trained_elements for load in loads for unit in load.units)
         return trained * self.trained.gradients * self.keeps_sums
 
-    def gradient_bytes(self, unit: Unit) -> float:
-        """Gradients of a block while its backward runs, with the one before it being reduced."""
-        sent = self.trained.gradients_sent if self.reduces_each else 0.0
-        return unit.trained_elements * (self.trained.gradients_made + sent)
+    def _of_blocks(self, blocks: Sequence[Unit]) -> float:
+        """Gradients of blocks on their way, less what their backward has let go of by then."""
+        largest = max((unit.trained_elements for unit in blocks), default=0.0)
+        kept = min((unit.kept_bytes for unit in blocks), default=0.0)
+        count = sum(unit.count for unit in blocks)
+        waiting = Unit(trained_elements=largest, frozen_elements=0.0, count=count, kept_bytes=kept)
+        return self.least_gradient_bytes(waiting) + self.reduced_bytes(waiting)
+
+    def least_gradient_bytes(self, unit: Unit) -> float:
+        """Gradients of a block at the fullest moment of its backward, whatever it kept."""
+        return 0.0 if self.reduces_each else unit.trained_elements * self.trained.gradients_made
+
+    def reduced_bytes(self, unit: Unit) -> float:
+        """Gradients that blocks reduce one by one, less what their backward let go of by then."""
+        if not self.reduces_each:
+            return 0.0
+        made = self.trained.gradients_made * unit.trained_elements
+        sent = self.trained.gradients_sent * unit.trained_elements
+        both = made + sent - 2 * unit.kept_bytes if unit.count > 1 else 0.0
+        return max(0.0, max(made, sent) - unit.kept_bytes, both)
 
     def _in_flight_bytes(self, loads: Sequence[Load]) -> float:
         """Weights gathered for the root and for the blocks in use, the largest of a stage."""

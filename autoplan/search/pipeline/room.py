@@ -49,7 +49,7 @@ def late_parts(costs: WholeCosts, model: Model) -> frozenset[str]:
     first += is_let_go * sum(float(model.menus[key].least_values([kept])[0]) for key in behind)
     trained = sum(model.elements[key].least_trained for key in behind)
     late = memory.trained.gradients_made * trained + model.menus[at].least_operator_bytes()
-    late += memory.gradient_bytes(_least(model.elements[at]))
+    late += memory.least_gradient_bytes(_least(model.elements[at]))
     return frozenset(behind) if late > first else frozenset()
 
 
@@ -66,7 +66,7 @@ def room_bytes(
     memory = costs.memory
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
     each = [least[key] * (key not in late) for key in model.keys]
-    made = _Units(costs, model, lambda of: memory.gradient_bytes(_least(of)))
+    made = _Units(costs, model, lambda of: memory.least_gradient_bytes(_least(of)))
     passing = largest(each) + largest(made.blocks)
     for stop, is_block in enumerate(costs.is_block, 1):
         if not is_block and model.keys[stop - 1] not in late:
@@ -84,7 +84,7 @@ def recomputing_room_bytes(
     up to ``most_blocks`` blocks. That holds for ranges with no more, whose fullest moment is the
     backward of blocks; others have room for anything.
     """
-    made = _Units(costs, model, lambda of: costs.memory.gradient_bytes(_least(of)))
+    made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(_least(of)))
     room = _left(costs, model, largest(made.blocks))
     blocks = np.concatenate([[0], np.cumsum(costs.is_block)])
     ends_late = [key in late for key in model.keys]

@@ -2,7 +2,8 @@
 
 Weights are gathered, and gradients reduced, unit by unit (``loads.Unit``): over the ranks of ``dp``
 and ``cp`` that share the states, and with hybrid sharding once more between the replicas of each
-shard. ZeRO 0 sums gradients in buckets of ``BUCKET_BYTES``.
+shard. ZeRO 0 sums gradients in buckets of ``BUCKET_BYTES``. What the host takes around a unit's
+message counts, where it shows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from autoplan.capabilities import BUCKET_BYTES
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.loads import Load, Unit
 from cost_models.collectives import CollectiveKind, collective_s
+from cost_models.host_work import gather_host_s, reduce_host_s
 from cost_models.memory import COMPUTE_BYTES, STORED_BYTES
 from hardware_profiles.spec import ClusterSpec
 
@@ -30,7 +32,7 @@ class WeightMessages:
     def gather_s(self, unit: Unit) -> float:
         """Weights of one unit, in the precision of compute."""
         nbytes = (unit.trained_elements + unit.frozen_elements) * COMPUTE_BYTES[self.precision]
-        return self._shared("all_gather", nbytes)
+        return self._shared("all_gather", nbytes) + gather_host_s(nbytes, self.cluster.device)
 
     def reduce_s(self, unit: Unit) -> float:
         """Gradients of one unit, in fp32, to the ranks that store them, of all replicas."""
@@ -38,7 +40,8 @@ class WeightMessages:
 
     def scatter_s(self, unit: Unit) -> float:
         """Gradients of one unit to the ranks of a replica that store them."""
-        return self._shared("reduce_scatter", unit.trained_elements * STORED_BYTES)
+        nbytes = unit.trained_elements * STORED_BYTES
+        return self._shared("reduce_scatter", nbytes) + reduce_host_s(nbytes, self.cluster.device)
 
     def replicas_s(self, unit: Unit) -> float:
         """The shard of one unit's gradients, summed over the replicas."""

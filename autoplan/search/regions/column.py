@@ -57,7 +57,8 @@ class Column:
 
     @property
     def passing_bytes(self) -> float:
-        return max(self.recomputed_bytes, self.operator_bytes)
+        """What the region makes again is all there when its last operators go backward."""
+        return self.recomputed_bytes + self.operator_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
