@@ -58,6 +58,8 @@ def clean(
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
+        if node.target is _aten.type_as.default:
+            node.target, node.args = _aten.to.dtype, (node.args[0], node.meta["val"].dtype)
         if node.target in _ASSERTIONS:
             graph.erase_node(node)
         elif node.target is _aten.detach_.default and node.args[0].op == "call_function":
