@@ -11,6 +11,7 @@ from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, ScalingPoint
 from autoplan.progress import Progress, silent
+from autoplan.report import words
 from autoplan.traced_job import SEARCHING, TracedJob
 
 
@@ -49,7 +50,8 @@ def outlook(
     made = TracedJob(job, tell)
     scaling = []
     for number, count in enumerate(nodes):
-        tell(SEARCHING + (1 - SEARCHING) * number / len(nodes), f"planning on {count} nodes")
+        told = f"planning on {words.counted(count, 'node')}"
+        tell(SEARCHING + (1 - SEARCHING) * number / len(nodes), told)
         batch = max(1, job.global_batch * count // job.nodes) if grow_batch else job.global_batch
         other = replace(job, nodes=count, global_batch=batch)
         scaling.append(_scaled(made, plan, other, time_limit_s))

@@ -32,7 +32,10 @@ def calibrate(
         bool, typer.Option("--json", help="Print one JSON object instead of the report.")
     ] = False,
 ) -> None:
-    """Train by a plan here, set predicted against measured, and correct the profile by it."""
+    """Train by a plan here and correct the profile by it.
+
+    Sets predicted against measured.
+    """
     check_profile(output)
     from autoplan import api, launch
     from autoplan.cli.progress import ProgressDisplay, logs_held

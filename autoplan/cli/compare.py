@@ -19,7 +19,10 @@ def compare(
     *,
     as_json: Json = False,
 ) -> None:
-    """Compare two saved plans: what differs, in decisions, time and memory."""
+    """Compare two saved plans.
+
+    What differs, in decisions, time and memory.
+    """
     from autoplan import plan_io
     from autoplan.report.compare import print_comparison, summary
 

@@ -27,7 +27,10 @@ class Shell(StrEnum):
 def completion(
     shell: Annotated[Shell, typer.Argument(help="The shell that completes.")],
 ) -> None:
-    """Print what makes a shell complete: put 'eval "$(autoplan completion bash)"' in ~/.bashrc."""
+    """Print what makes a shell complete commands.
+
+    Put 'eval "$(autoplan completion bash)"' in ~/.bashrc.
+    """
     from typer.completion import get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
     script = get_completion_script(prog_name=PROGRAM, complete_var=_VARIABLE, shell=shell.value)

@@ -24,7 +24,10 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of the report.")
     ] = False,
 ) -> None:
-    """Look a model over: what stops, limits or costs, by line of source; exit code 2 if any."""
+    """Look a model over before it is planned.
+
+    What stops, limits or costs, by line of source; exit code 2 if any.
+    """
     from autoplan import checkup
     from autoplan.cli.progress import logs_held
 

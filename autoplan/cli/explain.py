@@ -31,7 +31,10 @@ def explain(
         bool, typer.Option("--json", help="Print one JSON object instead of the report.")
     ] = False,
 ) -> None:
-    """Explain a plan: what binds, what memory is worth, why not others."""
+    """Explain a plan.
+
+    What binds, what memory is worth, why not others.
+    """
     from autoplan import api
     from autoplan.cli.progress import ProgressDisplay, logs_held
 

@@ -26,7 +26,10 @@ def export(
         typer.Option("--output", "-o", metavar="DIR", help="Write files here; else to stdout."),
     ] = None,
 ) -> None:
-    """Write the nearest configuration of another framework, and what it cannot express."""
+    """Write the nearest configuration of another framework.
+
+    What it cannot express is told on stderr.
+    """
     from autoplan import api
     from autoplan.errors import PlanError
     from autoplan.export.frameworks import export as exported

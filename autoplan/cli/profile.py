@@ -29,7 +29,10 @@ def profile(
         ),
     ] = None,
 ) -> None:  # fmt: skip
-    """Measure this machine, alone or under torchrun, and keep its profile for plans made here."""
+    """Measure this machine, alone or under torchrun.
+
+    Its profile is kept for plans made here.
+    """
     check_profile(output)
     from datetime import UTC, datetime
 

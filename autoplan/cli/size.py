@@ -51,7 +51,10 @@ def size(
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
 ) -> None:
-    """Find the smallest and cheapest cluster that trains a model in time."""
+    """Find the clusters that train a model in time.
+
+    The fewest nodes of each; which are the fewest devices, and which the cheapest.
+    """
     from autoplan import capacity
     from autoplan.cli.progress import ProgressDisplay, logs_held
     from autoplan.report.sizing import print_sizing, summary

@@ -46,7 +46,10 @@ def sweep(
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
 ) -> None:
-    """Plan along nodes, batch or length: what speed and memory become."""
+    """Plan along nodes, batch or length.
+
+    Tells what speed and memory become.
+    """
     from autoplan import capacity
     from autoplan.cli.progress import ProgressDisplay, logs_held
     from autoplan.report.sweep import picture, print_sweep, summary

@@ -28,7 +28,10 @@ def verify(
         bool, typer.Option("--json", help="Print one JSON object instead of the report.")
     ] = False,
 ) -> None:
-    """Run a plan's program on processes here, cut down, and compare with one device."""
+    """Run a plan's program and compare with one device.
+
+    On processes here; what is too large is cut down first.
+    """
     from autoplan import api
     from autoplan.cli.progress import ProgressDisplay, logs_held
 

@@ -77,7 +77,7 @@ def _lines(settings: Mapping[str, object], indent: str = "") -> Iterator[str]:
 def _left_out(decisions: Decisions) -> Iterator[str]:
     plan, mesh = decisions.plan, decisions.plan.mesh
     yield (
-        f"batches of {plan.microbatch} samples and Accelerator(gradient_accumulation_steps="
+        f"the batch size {plan.microbatch} and Accelerator(gradient_accumulation_steps="
         f"{plan.num_microbatches}) in your script, and the optimizer ({plan.job.optimizer})"
     )
     if mesh.tp > 1:

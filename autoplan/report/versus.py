@@ -35,7 +35,7 @@ def _figures(plan: Plan) -> Table:
     others = plan.alternatives
     axes = _axes([plan.mesh, *(other.mesh for other in others)])
     table = plain_table()
-    table.add_column("plan", no_wrap=True, overflow="ellipsis", max_width=17)
+    table.add_column("plan", overflow="fold", max_width=17)
     table.add_column(" x ".join(axes), no_wrap=True)
     add_figures(table, "ZeRO", "microb.", "step", "memory")
     recomputes = _recomputes(plan)
