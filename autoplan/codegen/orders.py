@@ -120,7 +120,8 @@ def check_orders(world: World) -> str:
     column = [world.scripts[world.script_of[world.rank(p, 0, 0)]] for p in range(world.pp)]
     _check_column(world, column)
     counts = Counter(type(event) for script in column for event in script)
-    words = f"{world.size:,} ranks run {len(set(column)):,} programs"
+    programs = len(set(column))
+    words = f"{world.size:,} ranks run {programs:,} program{'s' * (programs > 1)}"
     kinds = f"{counts[Collective]:,} collectives and {counts[Transfer]:,} messages"
     return f"{words} with {kinds}, in one order; no rank waits in vain"
 

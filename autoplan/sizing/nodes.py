@@ -117,7 +117,7 @@ class NodeSearch:
             self._fault = str(error)
             return False
         if plan is None:
-            self._fault = f"nothing fits {count} nodes"
+            self._fault = f"nothing fits {_nodes(count)}"
             return True
         self._planned[count] = self._sized(plan, is_whole=False)
         return True
@@ -137,9 +137,13 @@ class NodeSearch:
             most = max(self._planned)
             days = self._planned[most].days
             more = f"; on more, {self._fault}" if self._fault else ""
-            return f"not in time: {days:.3g} days on {most} nodes{more}"
+            return f"not in time: {days:.3g} days on {_nodes(most)}{more}"
         least = least_nodes(self._series.graph, self._job, self._series.cluster, self._goal)
         at_peak = f"takes {math.ceil(least):,} nodes even at the peak rate of their devices"
         if self._fault:
             return f"{at_peak}; on so many, {self._fault}"
         return f"{at_peak}, and at most {self._counts[-1]:,} could be had"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' * (count > 1)}"

@@ -65,7 +65,7 @@ def test_a_model_of_the_users_is_run_whole(plan_file: str, capsys: pytest.Captur
     assert (found["ok"], found["ranks"], found["precision"], found["cuts"]) == (
         True, 4, "float64", [],
     )  # fmt: skip
-    assert "4 ranks run 1 programs" in found["orders"]
+    assert "4 ranks run 1 program with" in found["orders"]
 
 
 def test_a_difference_is_named_with_its_operator(
