@@ -136,9 +136,6 @@ def cast(draw: Draw, target: str) -> Example:
         "aten.to.dtype_layout": lambda: draw.call(target, x, dtype=dtype),
         "aten._to_copy.default": lambda: draw.call(target, x, dtype=dtype),
         "aten.to.device": lambda: draw.call(target, x, "cpu", dtype),
-        "aten.type_as.default": lambda: draw.call(
-            target, x, torch.zeros(draw.of(x.shape, draw.shape()), dtype=dtype)
-        ),
     }[target]()
 
 
@@ -206,5 +203,5 @@ CALLS = {
     "aten.pow.Tensor_Tensor": power,
     **_all(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **_all(where, "where.self where.ScalarOther where.ScalarSelf"),
-    **_all(cast, "to.dtype to.dtype_layout to.device _to_copy.default type_as.default"),
+    **_all(cast, "to.dtype to.dtype_layout to.device _to_copy.default"),
 }

@@ -17,6 +17,7 @@ from tests.rules import (
     lookup_calls,
     sample_calls,
     sum_calls,
+    token_calls,
 )
 from tests.rules.draw import Draw
 from tests.rules.oracle import Example, check_all_strategies
@@ -30,6 +31,7 @@ CALLS = {
     **lookup_calls.CALLS,
     **sample_calls.CALLS,
     **sum_calls.CALLS,
+    **token_calls.CALLS,
 }
 DEMANDING = set(CALLS) - set(elementwise_calls.CALLS)
 

@@ -56,20 +56,6 @@ def pointwise(linear: Callable[[Call], _Groups] = _never) -> Rule:
     return equation
 
 
-def _type_as(call: Call) -> Equation:
-    """The other operand lends its type only; where it has another shape, none of it is a loop."""
-    shape, other = call.shapes
-    lent = letters(shape) if other == shape else tuple((f"of{dim}",) for dim in range(len(other)))
-    extents = {f"of{dim}": size for dim, size in enumerate(other)}
-    return Equation(
-        inputs=(letters(shape), lent),
-        outputs=(letters(shape),),
-        sizes={**extents, **sizes(shape)},
-        whole=frozenset(extents),
-        linear=_cast(call),
-    )
-
-
 def _prelu(call: Call) -> Equation:
     """A slope for each channel, dim 1, or one for all."""
     shape, slopes = call.shapes
@@ -117,7 +103,6 @@ RULES = {
     **{f"aten.{name}": pointwise(_first) for name in _LINEAR.split()},
     **{f"aten.{name}": pointwise(_cast) for name in _CASTS.split()},
     "aten.prelu.default": _prelu,
-    "aten.type_as.default": _type_as,
     "aten.add.Tensor": pointwise(_sum),
     "aten.sub.Tensor": pointwise(_sum),
     "aten.mul.Tensor": pointwise(_product),
