@@ -17,6 +17,7 @@ from autoplan.export.frameworks import export
 from autoplan.job import Pins
 from autoplan.plan import Plan
 from autoplan.plan_io import from_json, to_json
+from autoplan.search.exchange_costs import cp_ranks_per_node
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.stored import found_of
 from autoplan.search.planner import plan_job
@@ -196,3 +197,14 @@ def test_neighbours_are_counted_as_ranks_lie(outermost: str) -> None:
             nodes[rank // gpus_per_node] = nodes.get(rank // gpus_per_node, 0) + 1
         worst = min(min(nodes.values()) for nodes in groups.values())
         assert config.state_ranks_per_node(gpus_per_node) == worst, config
+
+
+@pytest.mark.parametrize("gpus_per_node", [2, 4, 8])
+def test_ranks_of_cp_alone_are_counted_as_they_lie(gpus_per_node: int) -> None:
+    for cp, tp in itertools.product((1, 2, 3, 4, 6, 8), (1, 2, 4, 8)):
+        groups: dict[tuple[int, int], dict[int, int]] = {}
+        for rank in range(cp * tp * gpus_per_node):
+            nodes = groups.setdefault((rank // (cp * tp), rank % tp), {})
+            nodes[rank // gpus_per_node] = nodes.get(rank // gpus_per_node, 0) + 1
+        worst = min(min(nodes.values()) for nodes in groups.values())
+        assert cp_ranks_per_node(cp, tp, gpus_per_node) == worst, (cp, tp)

@@ -9,13 +9,13 @@ microbatches in whole rounds of all ranks, and as many items for each stage.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from autoplan.job import Job
 from autoplan.plan import MeshPlan
+from autoplan.search.exchange_costs import cp_ranks_per_node
 from autoplan.search.pins import divisors
 from autoplan.search.pipeline.objectives import dealt
 from cost_models.schedules import PipelineShape, ScheduleError, ScheduleName
@@ -236,4 +236,4 @@ def _state_ranks_per_node(
         return min(dp * cp, gpus_per_node // tp)
     stride = tp * cp * pp
     near = min(dp, gpus_per_node // stride) if gpus_per_node % stride == 0 else 1
-    return near * math.gcd(cp, gpus_per_node // tp)
+    return near * cp_ranks_per_node(cp, tp, gpus_per_node)

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autoplan.search.conversion_costs import ConversionCost
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.regions.conversion_terms import Source, Use, links_of
 from autoplan.search.regions.ways import Mode, Ways
-from autoplan.sharding.redistribute import Message
 from autoplan.sharding.strategies import Port
 
 
@@ -42,20 +42,13 @@ def messages_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> M
         choices: of all decisions of the region.
     """
     found = defaultdict[str, Sent](Sent)
-
-    def send(sent: tuple[Message, ...], seconds: float) -> None:
-        for kind, nbytes in sent:
-            found[kind] += Sent(seconds=seconds / len(sent), nbytes=nbytes, count=1)
-
     for source, uses in links_of(ways, costs):
         placement = source.placements[choices[source.number]]
         for port, readers in _by_port(uses, choices).items():
             meta = source.meta
             cost = costs.converter.cost(meta.nbytes, meta.requires_grad, placement, port)
-            send(cost.forward, cost.forward_s)
-            send(cost.backward, cost.backward_s)
-            if _is_sent_again(ways, source, readers, choices):
-                send(cost.forward, cost.forward_s)
+            again = _is_sent_again(ways, source, readers, choices)
+            _send(found, cost, forwards=1 + again)
     return found
 
 
@@ -68,15 +61,19 @@ def exchanges_of(ways: Ways, costs: MicrobatchCosts, choices: Sequence[int]) -> 
         number = ways.number[node.name]
         decision, choice = ways.decisions[number], choices[number]
         cost = costs.exchanges[node.name][decision.options[choice]]
-        forwards = 1 + decision.again[choice]
-        for sent, seconds, times in (
-            (cost.forward, cost.forward_s, forwards),
-            (cost.backward, cost.backward_s, 1),
-        ):
-            for kind, nbytes in sent:
-                once = Sent(seconds=seconds / len(sent), nbytes=nbytes, count=1)
-                found[kind] += once.times(times)
+        _send(found, cost, forwards=1 + decision.again[choice])
     return found
+
+
+def _send(found: dict[str, Sent], cost: ConversionCost, *, forwards: int) -> None:
+    """Counts the messages of so many forwards and of one backward."""
+    for sent, seconds, times in (
+        (cost.forward, cost.forward_s, forwards),
+        (cost.backward, cost.backward_s, 1),
+    ):
+        for kind, nbytes in sent:
+            once = Sent(seconds=seconds / len(sent), nbytes=nbytes, count=1)
+            found[kind] += once.times(times)
 
 
 def _by_port(uses: list[Use], choices: Sequence[int]) -> Mapping[Port, list[Use]]:

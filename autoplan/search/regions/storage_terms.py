@@ -146,26 +146,31 @@ class _Adder:
         self, nbytes: int, counted: tuple[int, tuple[float, ...]], storage: _Storage, again: Flag
     ) -> None:
         """One tensor in one placement, how much of it counts, and when it is made again."""
-        number, factors = counted
-        crossing = () if number < 0 else (number,)
         saved = [self._flag(number, at) for number, at in storage.saved_by.items()]
         if any(again.by_choice) and saved:
-            self.pattern.check(scope_of((*saved, again), *crossing))
-            for some in self._groups(saved, again, *crossing):
-                scope = scope_of((*some, again), *crossing)
-                made = any_of(some, scope) & again.over(scope)
-                times = along(number, scope, factors) * made
-                self.pattern.add(scope, nbytes, times, "recomputed_bytes")
+            self._count(saved, again, nbytes, counted, "recomputed_bytes")
         if not all(again.by_choice):
-            held = list(self._holding(storage))
-            self.pattern.check(scope_of((*held, again), *crossing))
-            for some in self._groups(held, again, *crossing):
-                scope = scope_of((*some, again), *crossing)
-                kept = any_of(some, scope) & ~again.over(scope)
-                times = along(number, scope, factors) * kept
-                self.pattern.add(scope, nbytes, times, "kept_bytes")
+            holding = list(self._holding(storage))
+            self._count(holding, again.inverse(), nbytes, counted, "kept_bytes")
 
-    def _groups(self, flags: list[Flag], again: Flag, *crossing: int) -> list[list[Flag]]:
+    def _count(
+        self,
+        holders: list[Flag],
+        there: Flag,
+        nbytes: int,
+        counted: tuple[int, tuple[float, ...]],
+        amount: str,
+    ) -> None:
+        """Counts one tensor to an amount where it is there and some holder asks for it."""
+        number, factors = counted
+        crossing = () if number < 0 else (number,)
+        self.pattern.check(scope_of((*holders, there), *crossing))
+        for some in self._groups(holders, there, *crossing):
+            scope = scope_of((*some, there), *crossing)
+            where = any_of(some, scope) & there.over(scope)
+            self.pattern.add(scope, nbytes, along(number, scope, factors) * where, amount)
+
+    def _groups(self, flags: list[Flag], there: Flag, *crossing: int) -> list[list[Flag]]:
         """The flags in as few groups as have tables worth making, in order.
 
         There is one nearly always. The parts of a fused projection, each turned by angles, can have
@@ -174,7 +179,7 @@ class _Adder:
         certain = [flag for flag in flags if all(flag.by_choice)]
         groups: list[list[Flag]] = [[]]
         for flag in certain[:1] or flags:
-            scope = scope_of((*groups[-1], flag, again), *crossing)
+            scope = scope_of((*groups[-1], flag, there), *crossing)
             sizes = (len(self.ways.decisions[number].options) for number in scope)
             if groups[-1] and math.prod(sizes) > LARGEST_TABLE:
                 groups.append([])
