@@ -2,10 +2,10 @@
 
 A call of a module is a candidate when its operators are contiguous, more than one, and contain a
 contraction. A module that is called several times (the one layer of ALBERT) has a candidate for
-each call, all with the same parameters.
-Candidates are the same when their operators, arguments, shapes, dtypes, wiring, parameters by
-relative name and kept tensors are equal. Groups of four or more go first and the outermost wins, so
-that two equal towers of layers give blocks of layers; then groups of two or three in what is left.
+each call, all with the same parameters. Candidates are the same when their operators, arguments,
+shapes, dtypes, wiring, parameters by relative name and kept tensors are equal. Groups of four or
+more go first and the outermost wins, so that two equal towers of layers give blocks of layers; then
+groups of two or three in what is left.
 """
 
 from __future__ import annotations
