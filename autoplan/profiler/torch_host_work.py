@@ -11,13 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from autoplan.profiler.bench import Compared, Run
 from autoplan.profiler.probes import HostWork
 from autoplan.runtime import torch_private as c10d
 from autoplan.runtime.collectives import AxisGroup, all_reduce__all_reduce
+from autoplan.runtime.data_parallel import sum_gradients
 from autoplan.runtime.ops import local
 
 _FLOAT_BYTES, _TENSORS, _MICROBATCHES, _READ = 4, 12, 2, 16
@@ -94,10 +95,7 @@ def _units(number: int, elements: int, mesh: DeviceMesh | None) -> nn.Module:
     if mesh is None:
         return stack
     for module in (*stack, stack):
-        unit = fully_shard(module, mesh=mesh, reshard_after_forward=True)
-        assert isinstance(unit, FSDPModule)
-        unit.set_gradient_divide_factor(1.0)
-        unit.set_force_sum_reduction_for_comms(True)
+        sum_gradients(fully_shard(module, mesh=mesh, reshard_after_forward=True))
     return stack
 
 

@@ -110,7 +110,7 @@ class DataParallel:
 
     def _shard(self, unit: nn.Module, dims: Mapping[nn.Parameter, int | None]) -> None:
         is_mixed = self._compute_dtype is not None
-        fully_shard(
+        sharded = fully_shard(
             unit,
             mesh=self._mesh.sharing(),
             reshard_after_forward=not self._zero.keeps_weights,
@@ -122,9 +122,7 @@ class DataParallel:
             ),
             ignored_params=set(self.whole.values()),
         )
-        assert isinstance(unit, FSDPModule)
-        unit.set_gradient_divide_factor(1.0)
-        unit.set_force_sum_reduction_for_comms(True)
+        sum_gradients(sharded)
 
     def _is_lent(self, name: str, weight: nn.Parameter) -> bool:
         is_whole = self._layouts[name].dp_dim is None
@@ -148,3 +146,9 @@ def units(stage: EmittedStage) -> Iterator[tuple[str, list[str]]]:
         yield path, [name for name in rest if name.startswith(f"{path}.")]
         rest = [name for name in rest if not name.startswith(f"{path}.")]
     yield "", rest
+
+
+def sum_gradients(unit: FSDPModule) -> None:
+    """Makes FSDP2 sum the gradients of a unit, where it would average them."""
+    unit.set_gradient_divide_factor(1.0)
+    unit.set_force_sum_reduction_for_comms(True)
