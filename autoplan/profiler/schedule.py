@@ -259,8 +259,10 @@ def _compute(
 
 
 def _of_new(nbytes: int) -> int:
-    """How many tensors of so many bytes a forward keeps before it reads one of them again: what is
-    made is new memory then, and what is read is in no cache that is a core's own."""
+    """How many tensors of so many bytes are kept at once, as by a forward.
+
+    What is made is then new memory, and what is read is in no core's own cache.
+    """
     return max(1, min(_MOST_COPIES, _KEPT_BYTES // nbytes))
 
 

@@ -141,7 +141,7 @@ def _cure(job: Job) -> str:
 
 
 def does_not_fit(
-    pricing: Pricing, stack: Stack, offered: Sequence[Offer], deadline: Deadline | None = None
+    pricing: Pricing, stack: Stack, offered: Sequence[Offer], deadline: Deadline | None
 ) -> InfeasibleError:
     """The error for a job of which no configuration fits, with the nearest change after which one
     does, as far as there is time to look for it."""
