@@ -55,8 +55,9 @@ def test_each_message_of_a_program_takes_the_host_as_long():
         ConversionPricer(tp=2, cluster=on, ranks_per_node=2)
         for on in (cluster(), cluster(message_host_s=5e-5))
     )
-    sent = (("all_reduce", 1024), ("all_gather", 4096))
-    assert busy._sent_s(sent) - plain._sent_s(sent) == pytest.approx(2 * 5e-5)
+    for motion in ("all_reduce", "all_gather"):
+        assert busy.motion_s(motion, 4096) - plain.motion_s(motion, 4096) == pytest.approx(5e-5)
+    assert busy.motion_s("slice", 4096) == 0.0
 
 
 def test_a_core_takes_operands_in_before_it_multiplies():

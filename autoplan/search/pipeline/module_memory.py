@@ -66,7 +66,7 @@ def _add_stage(found: Found, stage: int, microbatches: int, held: dict[_Module, 
             if is_once and name in seen:
                 continue
             seen.add(name)
-            module = held[_module(found, key if is_block else "", name.rpartition(".")[0])]
+            module = held[_module(key if is_block else "", name.rpartition(".")[0])]
             module.trained += elements * trains
             module.frozen += elements * (not trains)
             module.items.add(number)
@@ -102,7 +102,7 @@ def _kept(found: Found, key: str, column: Column) -> Mapping[_Module, float]:
         if name in region.by_name:
             module = _of_call(found, kind, name)
         elif name in region.parameters:
-            module = _module(found, kind, name.rpartition(".")[0])
+            module = _module(kind, name.rpartition(".")[0])
         else:
             module = kind, ""
         total[module] += nbytes
@@ -110,10 +110,10 @@ def _kept(found: Found, key: str, column: Column) -> Mapping[_Module, float]:
 
 
 def _of_call(found: Found, kind: str, name: str) -> _Module:
-    return _module(found, kind, found.family.menus.costs.sizes.nodes[name].module)
+    return _module(kind, found.family.menus.costs.sizes.nodes[name].module)
 
 
-def _module(found: Found, kind: str, path: str) -> _Module:
+def _module(kind: str, path: str) -> _Module:
     return kind, "" if path == kind else relative_name(kind, path)
 
 

@@ -65,7 +65,7 @@ def add_conversions(ways: Ways, costs: MicrobatchCosts, pattern: Pattern) -> Non
     """Adds the conversions of all activations that a region reads, and of what leaves it."""
     for source, uses in links_of(ways, costs):
         if not source.is_weight:
-            _Link(source, uses, ways, pattern).add()
+            _Link(source, uses, pattern).add()
 
 
 def add_weight_conversions(
@@ -78,7 +78,7 @@ def add_weight_conversions(
     """
     for source, uses in links_of(ways, costs):
         if source.is_weight:
-            link = _Link(source, uses, ways, pattern_of(source.ref.node))
+            link = _Link(source, uses, pattern_of(source.ref.node))
             link.add()
             link.add_copies(stay=ways.mode is not Mode.ALL)
 
@@ -171,7 +171,7 @@ def _exits(ways: Ways) -> dict[Ref, list[Use]]:
 class _Link:
     """All conversions of one tensor: motions by placement (first) and port."""
 
-    def __init__(self, source: Source, uses: list[Use], ways: Ways, pattern: Pattern) -> None:
+    def __init__(self, source: Source, uses: list[Use], pattern: Pattern) -> None:
         self.source = source
         self.uses = uses
         self.pattern = pattern
