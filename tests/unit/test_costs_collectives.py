@@ -127,7 +127,6 @@ def test_group_of_one_is_free(kind):
 
 sizes = st.floats(0, 1e11)
 ranks = st.integers(1, 2048)
-two_sizes = st.tuples(sizes, sizes).map(sorted)
 two_group_sizes = st.tuples(ranks, ranks).map(sorted)
 per_node = st.integers(1, 8)
 clusters = st.sampled_from([load(name) for name in names()])

@@ -16,9 +16,8 @@ from autoplan.search.overrides import given_placements
 from autoplan.search.planner import plan_job
 from autoplan.sharding.assignment import assign
 from autoplan.trace.graph import OpGraph
-from tests.unit.search_graphs import chain, gated_mlp, job, region_of, small_cluster, two_kinds
+from tests.unit.search_graphs import gated_mlp, job, region_of, small_cluster, two_kinds
 
-CHAIN = chain(3, width=128, tokens=512)
 GATED = gated_mlp(2, width=12, hidden=12, tokens=3)
 
 

@@ -105,7 +105,6 @@ def test_interleaving_adds_the_published_factor():
     assert factor == pytest.approx(1 + 7 / (8 * 3))
 
 
-FULL = {"recompute": "block"}
 SELECTIVE = {"recompute": "operators", "seq_len": 8192, "microbatch": 2, "zero": 3}
 LONG = {"recompute": "block", "zero": 3}
 TP = {"tp": 8, "sequence_parallel": True, "recompute": "block", "zero": 3}
