@@ -10,8 +10,8 @@ from autoplan import amounts, request, subject
 from autoplan.captured import captured
 from autoplan.errors import PlanError
 from autoplan.job import Job, ModelSource, Pins
+from autoplan.plurals import counted
 from autoplan.progress import Progress, rest_of, silent
-from autoplan.report import words
 from autoplan.traced_job import SEARCHING, TRACING, TracedJob
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def sweep(
         for count, batch in ((count, batch) for count in nodes for batch in global_batch):
             grown = batch * count // nodes[0] if grow_batch else batch
             job = replace(made.job, nodes=count, global_batch=grown)
-            told = f"planning on {words.counted(count, 'node')}, batch {grown}"
+            told = f"planning on {counted(count, 'node')}, batch {grown}"
             tell(SEARCHING + (1 - SEARCHING) * len(points) / total, told)
             points.append(point_of(made.series, job, time_limit_s))
     found = Sweep(over=over, points=tuple(points))  # pyright: ignore[reportArgumentType]

@@ -10,8 +10,8 @@ from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, ScalingPoint
+from autoplan.plurals import counted
 from autoplan.progress import Progress, silent
-from autoplan.report import words
 from autoplan.traced_job import SEARCHING, TracedJob
 
 
@@ -50,7 +50,7 @@ def outlook(
     made = TracedJob(job, tell)
     scaling = []
     for number, count in enumerate(nodes):
-        told = f"planning on {words.counted(count, 'node')}"
+        told = f"planning on {counted(count, 'node')}"
         tell(SEARCHING + (1 - SEARCHING) * number / len(nodes), told)
         batch = max(1, job.global_batch * count // job.nodes) if grow_batch else job.global_batch
         other = replace(job, nodes=count, global_batch=batch)

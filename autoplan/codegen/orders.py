@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autoplan.errors import PlanError
+from autoplan.plurals import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def check_orders(world: World) -> str:
     _check_column(world, column)
     counts = Counter(type(event) for script in column for event in script)
     programs = len(set(column))
-    words = f"{world.size:,} ranks run {programs:,} program{'s' * (programs > 1)}"
+    words = f"{world.size:,} ranks run {counted(programs, 'program')}"
     kinds = f"{counts[Collective]:,} collectives and {counts[Transfer]:,} messages"
     return f"{words} with {kinds}, in one order; no rank waits in vain"
 

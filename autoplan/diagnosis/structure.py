@@ -8,6 +8,7 @@ from autoplan.codegen.operators import is_dropout, is_random
 from autoplan.diagnosis.dims import indivisible
 from autoplan.diagnosis.lines import places
 from autoplan.findings import Effect, Finding
+from autoplan.plurals import counted
 from autoplan.sharding.batch import BatchLayout, batch_layout
 from autoplan.sharding.placement import Partial
 from autoplan.sharding.rules import known, opaque_operators
@@ -159,4 +160,4 @@ def _by(
 
 
 def _counted(things: Sized, what: str) -> str:
-    return f"{len(things)} {what}{'s' * (len(things) != 1)}"
+    return counted(len(things), what)

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from autoplan.job import Pins
 from autoplan.plan import Plan
+from autoplan.plurals import counted
 from autoplan.report import schedules, units, words
 from autoplan.report.recompute import recompute
 from hardware_profiles.load import ProfileFault, load
@@ -40,7 +41,7 @@ def assumption_rows(plan: Plan, cluster: ClusterSpec | None) -> list[tuple[str, 
         if (value := getattr(job.pins, field.name)) is not None
     ]
     whole = "the device" if job.memory_limit_bytes is None else "the limit"
-    nodes = f"{words.counted(job.nodes, 'node')} of {job.gpus_per_node}"
+    nodes = f"{counted(job.nodes, 'node')} of {job.gpus_per_node}"
     return [
         ("model", _model(plan)),
         ("cluster", f"{job.cluster}, {nodes}{_price(cluster)}"),

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from autoplan.findings import Effect, Finding, Findings
+from autoplan.plurals import counted
 from autoplan.report.tables import add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
 
@@ -49,7 +50,7 @@ def _summary(found: Findings) -> str:
         else f"{found.operators} operators looked at"
     )
     count = len(found.findings)
-    what = "nothing found" if found.ok else f"{count} finding{'s' * (count != 1)}"
+    what = "nothing found" if found.ok else counted(count, "finding")
     return f"{found.model}: {what}, {traced}"
 
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, SizeLimit
-from autoplan.report import units, words
+from autoplan.plurals import counted
+from autoplan.report import units
 from autoplan.report.tables import add_figures, plain_table
 
 COLUMNS = ("nodes", "devices", "batch", "step", "samples/s", "scaling")
@@ -37,7 +38,7 @@ def scaling_notes(outlook: Outlook) -> list[str]:
     elif len(outlook.scaling) > 1:
         notes.append("The batch stays the same, so that each device has less to do on more nodes.")
     notes += [
-        f"No plan on {words.counted(point.nodes, 'node')}: {point.reason}."
+        f"No plan on {counted(point.nodes, 'node')}: {point.reason}."
         for point in outlook.scaling
         if point.samples_per_s is None
     ]

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.plurals import counted
 from autoplan.report import units, words
 from autoplan.report.tables import add_figures, add_words, plain_table
 from autoplan.report.text import PIPE_WIDTH
@@ -134,7 +135,7 @@ def _answers(found: Sizing) -> Iterator[str]:
 
 
 def _told(sized: SizedPlan) -> str:
-    nodes = words.counted(sized.nodes, "node")
+    nodes = counted(sized.nodes, "node")
     return (
         f"{sized.plan.job.cluster}, {nodes} with {sized.devices:,} devices, "
         f"{sized.days:.1f} days, {units.count(sized.gpu_hours)} GPU hours"
@@ -208,7 +209,7 @@ def _others(found: Sizing) -> Iterator[tuple[str, str]]:
 def _other(found: Sizing, sized: SizedPlan) -> str:
     could = f" ({sized.least_days:.1f} at least)" if sized.is_open(found.goal) else ""
     hours = units.count(sized.gpu_hours)
-    return f"{words.counted(sized.nodes, 'node')} {sized.days:.1f} days{could}, {hours} GPU hours"
+    return f"{counted(sized.nodes, 'node')} {sized.days:.1f} days{could}, {hours} GPU hours"
 
 
 def _pairs(rows: list[tuple[str, str]]) -> Table:

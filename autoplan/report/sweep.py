@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoplan.plan import Plan
+from autoplan.plurals import counted
 from autoplan.report import units, words
 from autoplan.report.bars import Bar
 from autoplan.report.html.markup import Markup, element
@@ -118,7 +119,7 @@ def _label(x: float, y: float, text: str, *, anchor: str = "start", bold: bool =
 def _title(found: Sweep) -> str:
     job = found.points[0].job
     parts = [
-        words.counted(job.nodes, "node") if found.over != "nodes" else "",
+        counted(job.nodes, "node") if found.over != "nodes" else "",
         f"batch {job.global_batch}" if len(found.batches) == 1 else "",
         f"{job.model.seq_len} tokens a sample" if found.over != "seq_len" and job.model.seq_len
         else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoplan.plan import Estimate, MeshPlan, Plan
+from autoplan.plurals import counted
 from autoplan.report import schedules, units
 from hardware_profiles.spec import ClusterSpec
 
@@ -147,8 +148,3 @@ def memory_binds(plan: Plan) -> str | None:
         f"Memory binds: {best.name} would take {units.seconds(best.step_s or 0.0)}"
         f" but needs {units.nbytes(best.peak_memory_bytes)} a device."
     )
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """``1 node``, ``2 nodes``; by default many end in s."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from autoplan.errors import PlanError
 from autoplan.job import Job
 from autoplan.plan import Plan
+from autoplan.plurals import counted
 from autoplan.search.deadline import Deadline
 from autoplan.sizing.goal import Goal, at_least, least_nodes, node_counts
 from autoplan.sizing.series import Series
@@ -117,7 +118,7 @@ class NodeSearch:
             self._fault = str(error)
             return False
         if plan is None:
-            self._fault = f"nothing fits {_nodes(count)}"
+            self._fault = f"nothing fits {counted(count, 'node')}"
             return True
         self._planned[count] = self._sized(plan, is_whole=False)
         return True
@@ -137,13 +138,9 @@ class NodeSearch:
             most = max(self._planned)
             days = self._planned[most].days
             more = f"; on more, {self._fault}" if self._fault else ""
-            return f"not in time: {days:.3g} days on {_nodes(most)}{more}"
+            return f"not in time: {days:.3g} days on {counted(most, 'node')}{more}"
         least = least_nodes(self._series.graph, self._job, self._series.cluster, self._goal)
         at_peak = f"takes {math.ceil(least):,} nodes even at the peak rate of their devices"
         if self._fault:
             return f"{at_peak}; on so many, {self._fault}"
         return f"{at_peak}, and at most {self._counts[-1]:,} could be had"
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count > 1)}"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from autoplan.plan import Plan
 from autoplan.plan_details import Outlook, ScalingPoint
-from autoplan.report import units, words
+from autoplan.plurals import counted
+from autoplan.report import units
 from autoplan.report.html.markup import WIDTH, Markup, element, picture, section, stretched, table
 from autoplan.report.html.placements import definitions
 from autoplan.report.scaling import COLUMNS, limit_rows, scaling_notes, scaling_rows
@@ -53,7 +54,7 @@ def _curve(found: Outlook, planned: list[ScalingPoint]) -> Markup:
         *_marks(planned, shares, places, heights),
     ]
     told = ", ".join(
-        f"{words.counted(point.nodes, 'node')} {units.percent(share)}"
+        f"{counted(point.nodes, 'node')} {units.percent(share)}"
         for point, share in zip(planned, shares, strict=True)
     )
     return picture("Scaling over nodes", told, *shapes, height=_TOP + _HEIGHT + _FOOT)
@@ -76,6 +77,6 @@ def _marks(
             "text", units.percent(share), x=at, y=f"{height - 8:.1f}", text_anchor="middle"
         )
         yield element(
-            "text", words.counted(point.nodes, "node"), class_="axis", x=at,
+            "text", counted(point.nodes, "node"), class_="axis", x=at,
             y=_TOP + _HEIGHT + 17, text_anchor="middle",
         )  # fmt: skip
