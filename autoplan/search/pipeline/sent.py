@@ -47,23 +47,20 @@ def over_cp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
 def _over_dp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
     load, clock = found.value.loads[stage], found.costs.clock
     seconds = clock.messages_s(load)
-    zero, microbatches = clock.stage, clock.microbatches
-    if not zero.shards_states:
+    if not clock.stage.shards_states:
         nbytes = STORED_BYTES * _trained(load)
         buckets = math.ceil(nbytes / BUCKET_BYTES)
         yield "all_reduce", Sent(seconds=seconds["all_reduce"], nbytes=nbytes, count=buckets)
         return
-    gathers = zero.gathers_per_step + microbatches * zero.gathers_per_microbatch
-    reductions = zero.reductions_per_step + microbatches * zero.reductions_per_microbatch
     weights = [unit.trained_elements + unit.frozen_elements for unit in load.units]
     gradients = [unit.trained_elements for unit in load.units]
     gathered = _unit_by_unit(load.units, weights, COMPUTE_BYTES[clock.messages.precision])
     reduced = _unit_by_unit(load.units, gradients, STORED_BYTES)
     summed = replace(reduced, nbytes=reduced.nbytes / found.config.shards)
     for kind, once, times in (
-        ("all_gather", gathered, gathers),
-        ("reduce_scatter", reduced, reductions),
-        ("all_reduce", summed, reductions),
+        ("all_gather", gathered, clock.gathers),
+        ("reduce_scatter", reduced, clock.reductions),
+        ("all_reduce", summed, clock.reductions),
     ):
         yield (
             kind,

@@ -103,16 +103,26 @@ class StageClock:
 
     def messages_s(self, load: Load) -> dict[str, float]:
         """All messages of a stage over ``dp`` in one step, hidden ones included, by collective."""
-        stage, messages = self.stage, self.messages
-        if not stage.shards_states:
+        messages = self.messages
+        if not self.stage.shards_states:
             return {"all_reduce": messages.sum_s(load)}
-        gathers = stage.gathers_per_step + self.microbatches * stage.gathers_per_microbatch
-        reductions = stage.reductions_per_step + self.microbatches * stage.reductions_per_microbatch
         return {
-            "all_gather": gathers * sum(self._both(load, messages.gather_s)),
-            "reduce_scatter": reductions * sum(self._both(load, messages.scatter_s)),
-            "all_reduce": reductions * sum(self._both(load, messages.replicas_s)),
+            "all_gather": self.gathers * sum(self._both(load, messages.gather_s)),
+            "reduce_scatter": self.reductions * sum(self._both(load, messages.scatter_s)),
+            "all_reduce": self.reductions * sum(self._both(load, messages.replicas_s)),
         }
+
+    @property
+    def gathers(self) -> int:
+        """How often each unit's weights are gathered in a step."""
+        stage = self.stage
+        return stage.gathers_per_step + self.microbatches * stage.gathers_per_microbatch
+
+    @property
+    def reductions(self) -> int:
+        """How often each unit's gradients are reduced in a step."""
+        stage = self.stage
+        return stage.reductions_per_step + self.microbatches * stage.reductions_per_microbatch
 
     def hides(self, load: Load) -> tuple[float, float]:
         """Whether a stage's compute outlasts the messages under its forward and its backward: 1 if
