@@ -26,6 +26,7 @@ from autoplan.search.what_if import explain_plan
 from autoplan.sharding.context import context_graph
 from autoplan.trace.capture import capture
 from autoplan.trace.graph import OpGraph
+from cost_models.collectives import CollectiveKind, collective_s
 from tests.unit.search_graphs import gated_mlp, job, small_cluster
 from tests.unit.trace_models import llama
 
@@ -66,9 +67,13 @@ def test_messages_of_a_plan_are_those_of_all_keys_and_values() -> None:
     )
     assert (plan.mesh.cp, plan.num_microbatches) == (2, 2)
     keys_bytes = 2 * KV_HEADS * TOKENS * HEAD_DIM * FLOAT
-    for kind in ("all_gather cp", "reduce_scatter cp"):
-        assert plan.estimate.comm_counts[kind] == 2 * LAYERS * 2
-        assert plan.estimate.comm_bytes[kind] == 2 * LAYERS * 2 * keys_bytes
+    kinds: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+    for kind in kinds:
+        name, times = f"{kind} cp", 2 * LAYERS * 2
+        assert plan.estimate.comm_counts[name] == times
+        assert plan.estimate.comm_bytes[name] == times * keys_bytes
+        each_s = collective_s(kind, keys_bytes, 2, 2, CLUSTER)
+        assert plan.estimate.comm_s[name] == pytest.approx(times * each_s)
     assert plan.estimate.exposed_by_axis_s["cp"] == pytest.approx(
         plan.estimate.comm_s["all_gather cp"] + plan.estimate.comm_s["reduce_scatter cp"]
     )
