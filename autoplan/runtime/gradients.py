@@ -149,7 +149,10 @@ def _sum_shared(buckets: Sequence[Bucket], group: dist.ProcessGroup) -> None:
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
-    """Two even of a small model, so that half of its sums go on beside its backward."""
+    """In order, of at most ``BUCKET_BYTES``.
+
+    A small model has two, nearly even, so that half of its sums go on beside its backward.
+    """
     held = list(parameters)
     part_bytes = sum(local(parameter).nbytes for parameter in held) // _BUCKETS
     return list(buckets_of(held, min(BUCKET_BYTES, max(part_bytes, _LEAST_BYTES))))
