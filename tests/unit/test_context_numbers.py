@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from autoplan.sharding.context import context_graph
+from autoplan.sharding.exchange import EXCHANGE, exchange_of
 from autoplan.trace.capture import capture
 from tests.unit.token_ranks import loss_of_ranks
 from tests.unit.trace_models import (
@@ -43,6 +45,22 @@ class Patches(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.head(x.mean(1))
+
+
+class Positions(nn.Module):
+    """A weight for every position, added as it is; norms that scale by one more than a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(LENGTH, WIDTH))
+        self.scales = nn.ParameterList(torch.randn(WIDTH) for _ in range(2))
+        self.layers = nn.ModuleList(Block(WIDTH, 2, 0.0) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.positions
+        for scale, layer in zip(self.scales, self.layers, strict=True):
+            x = layer(x * (1.0 + scale))
+        return x
 
 
 def ids(length: int = LENGTH) -> Tensor:
@@ -93,11 +111,16 @@ def images() -> tuple[nn.Module, Any, Any]:
     return Patches(), (torch.randn(BATCH, 3, 8, 16), labels), nn.functional.cross_entropy
 
 
+def positions() -> tuple[nn.Module, Any, Any]:
+    given = torch.randn(BATCH, LENGTH, WIDTH), torch.randn(BATCH, LENGTH, WIDTH)
+    return Positions(), given, nn.functional.mse_loss
+
+
 @pytest.mark.parametrize(
     ("case", "cp"),
     [
         (gpt, 2), (gpt_summed, 3), (grouped_queries, 4), (with_padding, 3), (two_sequences, 2),
-        (images, 2),
+        (images, 2), (positions, 3),
     ],
 )  # fmt: skip
 def test_ranks_together_make_the_models_loss_and_gradients(case: Any, cp: int) -> None:
@@ -117,6 +140,15 @@ def test_ranks_together_make_the_models_loss_and_gradients(case: Any, cp: int) -
     loss.backward()
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name].grad, tensor.grad, **CLOSE[truth.dtype])
+
+
+def test_only_the_weights_gradients_are_summed_of_what_weights_alone_make() -> None:
+    model, (x, y), loss_fn = positions()
+    part = context_graph(capture(model, (x, y), loss_fn=loss_fn), 2)
+    sent = [exchange_of(node) for node in part.of_kind("call") if node.target == EXCHANGE]
+    assert not [each for each in sent if each.backward == "all_reduce"]
+    cut = [each.backward for each in sent if each.forward == "slice"]
+    assert cut.count("all_gather") == 1
 
 
 def learning(model: nn.Module) -> dict[str, Tensor]:

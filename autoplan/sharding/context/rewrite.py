@@ -55,9 +55,14 @@ class _Writer:
         self._exchanges: dict[tuple[str, Ref, Port], Ref] = {}
         self._cuts: dict[Ref, Ref] = {}
         self._of_block: dict[str, list[str]] = {}
+        self._weights: set[str] = set()
 
     def node(self, node: OpNode) -> None:
         """Writes a node, behind the exchanges that it is the first to need."""
+        if node.kind == "parameter" or (
+            node.operands and all(ref.node in self._weights for ref in node.operands)
+        ):
+            self._weights.add(node.name)
         if node.kind != "call":
             self._write(node)
             return
@@ -117,9 +122,9 @@ class _Writer:
         return [self._read(node, at, ref, port) for at, (ref, port) in enumerate(ports)]
 
     def _read(self, reader: OpNode, position: int, ref: Ref, port: Port) -> Ref:
-        if self.graph.by_name[ref.node].kind == "parameter":
-            return ref
         meta, here, path = self.graph.meta(ref), self.layout.placements[ref], self._path(reader)
+        if ref.node in self._weights and here == port.placement:
+            return ref  # its gradient may be a term: those of weights are summed once a step
         found = conversion(here, port, differentiable=meta.requires_grad)
         own = self._cuts.get(ref, ref)
         if found is None:

@@ -5,7 +5,7 @@ bytes besides; a strategy that moves tokens to another dim is none. What follows
 buffers and constants alone, and learns nothing, every rank makes whole, and cuts its part out where
 that is read (rotary tables, masks, labels). What learns but has no tokens (position embeddings,
 biases of attention) is made whole too, unless all its readers want the same part of it: then it is
-made for that part alone (``_for_readers``).
+made for that part alone (``_for_readers``). A weight that is added to tokens is cut there.
 
 An operator that needs all tokens and works on them is refused: every rank would do the whole of it.
 Outside blocks a call without work (the choice of one token) may gather them, as long as little of
@@ -148,12 +148,12 @@ class _Walk:
             for ref, port in zip(node.operands, strategy.inputs, strict=True)
         ]
         return any(here == wanted != Replicate() for _, here, wanted in pairs) and all(
-            self._can_read(ref, here, wanted) for ref, here, wanted in pairs
+            self._can_read(node, ref, here, wanted) for ref, here, wanted in pairs
         )
 
-    def _can_read(self, ref: Ref, here: Placement, wanted: Placement) -> bool:
+    def _can_read(self, node: OpNode, ref: Ref, here: Placement, wanted: Placement) -> bool:
         if ref in self._stored:
-            return wanted == Replicate()
+            return wanted == Replicate() or (isinstance(wanted, Shard) and not node.flops)
         if ref in self.at_hand:
             return True
         moves = isinstance(here, Shard) and isinstance(wanted, Shard) and here != wanted
