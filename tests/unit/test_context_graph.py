@@ -77,6 +77,7 @@ def test_messages_of_a_plan_are_those_of_all_keys_and_values() -> None:
     assert plan.estimate.exposed_by_axis_s["cp"] == pytest.approx(
         plan.estimate.comm_s["all_gather cp"] + plan.estimate.comm_s["reduce_scatter cp"]
     )
+    assert plan.estimate.exposed_by_axis_s["tp"] == 0
 
 
 def test_a_plan_is_priced_again_as_it_was_and_is_refused_to_run() -> None:

@@ -133,10 +133,11 @@ class RankParts:
         if found.config.pp == 1:
             over_dp_s = sum(each.exposed_s for each in seconds)
         over_cp_s = sum(sent.seconds for stage in self.stages for _, sent in over_cp(found, stage))
+        over_tp_s = with_messages_s - self.compute_s - over_cp_s
         self.exposed_by_axis_s = {
             "dp": over_dp_s,
             "pp": value.times.exposed_send_s[rank],
-            "tp": max(0.0, with_messages_s - self.compute_s - over_cp_s),
+            "tp": over_tp_s if over_tp_s > _ROUNDING * value.step_s else 0.0,
         }
         if found.config.cp > 1:
             self.exposed_by_axis_s["cp"] = over_cp_s
