@@ -60,8 +60,8 @@ Pins = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="Fix pp, dp, tp, outermost (pp, dp), schedule, stages_per_rank, zero, replicas, "
-        "microbatch or recompute (none, full) (repeatable).",
+        help="Fix pp, dp, tp, cp, outermost (pp, dp), schedule, stages_per_rank, zero, "
+        "replicas, microbatch or recompute (none, full) (repeatable).",
     ),
 ]
 Placements = Annotated[

@@ -64,7 +64,8 @@ class FakeClones:
         except Exception as error:
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} cannot be copied ({type(error).__name__}: {error}); "
-                "keep locks, streams and open files out of its attributes"
+                "keep locks, streams, open files and computed tensors out of its attributes "
+                "(norms of weights: torch.nn.utils.parametrizations)"
             ) from error
 
 

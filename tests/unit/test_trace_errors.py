@@ -193,6 +193,13 @@ def test_lazy_and_uncopyable_models():
         capture(model, (torch.ones(2, 8), torch.ones(2, 8)), loss_fn=_mse)
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_weights_that_are_computed_ahead_are_told_what_to_use_instead():
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(8, 4)))
+    with pytest.raises(UnsupportedModelError, match=r"computed tensors .* \(norms of weights: .*"):
+        capture(model, (torch.ones(2, 8), torch.ones(2, 4)), loss_fn=_mse)
+
+
 def test_parameters_without_elements_are_refused():
     model = Model(lambda m, y: y + m.empty.sum())
     model.empty = nn.Parameter(torch.empty(0, 4))
