@@ -92,6 +92,9 @@ class ParallelModule(nn.Module):
         self._state = state
         self._traced = traced
         self._evaluator = evaluator
+        is_alone = mesh.world_size == 1
+        frozen = ((n, p) for n, p in state.parameters.items() if not p.requires_grad)
+        self._frozen = {} if is_alone else dict(frozen)
         self._reader = BatchReader(
             emitted.inputs,
             positional=traced.positional,
@@ -117,9 +120,11 @@ class ParallelModule(nn.Module):
             The loss of the global batch, detached and unscaled, the same on every rank.
 
         Raises:
-            PlanError: when inputs are missing or of another size, or the scaler is.
+            PlanError: when inputs are missing or of another size, or the scaler is; without
+                gradients (``torch.no_grad``); for parameters that were frozen and no longer are.
         """
         _check_no_autocast()
+        self._check_learns()
         microbatches = self._reader.microbatches(self._reader.read(batch))
         if scaler is None or not scaler.is_enabled():
             self._check_unscaled()
@@ -143,8 +148,9 @@ class ParallelModule(nn.Module):
         model has, are traced when they first come. All ranks must call it.
 
         Raises:
-            PlanError: with gradients, when the plan has several microbatches or a pipeline, or an
-                input is missing; without, for what is no argument of the model.
+            PlanError: with gradients, when the plan has several microbatches or a pipeline, an
+                input is missing, or a parameter that was frozen no longer is; without, for what is
+                no argument of the model.
             UnsupportedModelError: outputs of a model that drops, in training mode, or that cannot
                 be traced or computed for a part of the batch.
         """
@@ -159,6 +165,7 @@ class ParallelModule(nn.Module):
         microbatches = self._reader.microbatches(self._reader.named(args, kwargs))
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)
+        self._check_learns()
         self._check_unscaled()
         if self._mesh.pp > 1:
             raise PlanError(
@@ -322,6 +329,19 @@ class ParallelModule(nn.Module):
         self.training = mode
         self._trainer.drops = mode or not self._traced.training
         return self
+
+    def _check_learns(self) -> None:
+        """A step has a backward, of the parameters that were planned to learn and no others."""
+        if not torch.is_grad_enabled():
+            raise PlanError(
+                "train_step in torch.no_grad() has no backward: leave no_grad, or call the module "
+                "itself for the loss alone"
+            )
+        if freed := [name for name, weight in self._frozen.items() if weight.requires_grad]:
+            raise PlanError(
+                f"{freed[0]} was frozen when the model was compiled, so that its gradient is not "
+                "summed over the ranks: compile again with requires_grad as it is to be"
+            )
 
     def _check_unscaled(self) -> None:
         if self.plan.job.precision == "fp16":

@@ -280,6 +280,23 @@ def test_frozen_parameters():
     run_ranks(freeze, 4)
 
 
+def free_later(rank: int) -> None:
+    pm = parallel_net(Cell(dp=2), frozen=("head.bias",))
+    batch = pm.shard_batch(net_batch(BATCH, torch.float64))
+    frozen = dict(pm.named_parameters())["head.bias"].requires_grad_(True)
+    for step in (lambda: pm.train_step(batch), lambda: pm(**batch)):
+        with pytest.raises(PlanError, match=r"head\.bias was frozen when the model was compiled"):
+            step()
+    frozen.requires_grad_(False)
+    with torch.no_grad(), pytest.raises(PlanError, match="no_grad"):
+        pm.train_step(batch)
+    pm.train_step(batch)
+
+
+def test_parameters_that_are_freed_later_and_steps_without_gradients_are_refused() -> None:
+    run_ranks(free_later, 2)
+
+
 def largest_resident(rank: int) -> int:
     """Most elements of whole weights that were there at once while the module was built."""
     seen = []
