@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.search.pipeline.model import Model
-from autoplan.search.pipeline.room import recomputing_room_bytes, room_bytes, widest_part
+from autoplan.search.pipeline.room import (
+    passing_of,
+    recomputing_room_bytes,
+    room_bytes,
+    widest_part,
+)
 from autoplan.search.pipeline.whole import StageContent, value_of_whole
 from tests.unit import joint_configs
 from tests.unit.joint_problems import random_problem
@@ -40,22 +45,17 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
     room = room_bytes(costs, model, widest)[0, -1]
     assert held + working + problem.limit_bytes - room <= peak.total + 1
     assert room_bytes(costs, model)[0, -1] <= room
-    many = sum(family.is_block)
-    again = sum(
-        column.recomputed_bytes
-        for column, is_block in zip(columns, family.is_block, strict=True)
-        if is_block
-    ) / max(1, many)
-    if family.is_block[-1]:
-        beside = recomputing_room_bytes(costs, model, many)[0, -1]
-        assert held + again + problem.limit_bytes - beside <= peak.total + 1
-    if True in family.is_block:
-        behind = family.keys[len(family.keys) - family.is_block[::-1].index(True) :]
-        let_go = sum(c.kept_bytes for c in columns[len(columns) - len(behind) :])
-        waiting = costs.memory.trained.gradients_made * sum(
-            c.trained_elements for c in columns[len(columns) - len(behind) :]
-        )
-        later = room_bytes(costs, model, None, behind)[0, -1]
-        assert held - let_go + waiting + problem.limit_bytes - later <= peak.total + 1
-        beside = recomputing_room_bytes(costs, model, many, behind)[0, -1]
-        assert held - let_go + waiting + again + problem.limit_bytes - beside <= peak.total + 1
+    blocks = [c for c, is_block in zip(columns, family.is_block, strict=True) if is_block]
+    behind = family.keys[len(columns) - family.is_block[::-1].index(True) :] if blocks else ()
+    tail = columns[len(columns) - len(behind) :]
+    later = held - sum(c.kept_bytes for c in tail)
+    later += costs.memory.trained.gradients_made * sum(c.trained_elements for c in tail)
+    if blocks:
+        room = room_bytes(costs, model, None, behind)[0, -1]
+        assert later + problem.limit_bytes - room <= peak.total + 1
+    for passing in passing_of(costs) if blocks else ():
+        again = sum(
+            c.recomputed_bytes - passing.let_go_blocks * c.kept_bytes for c in blocks
+        ) / len(blocks)
+        room = recomputing_room_bytes(costs, model, passing)[0, -1]
+        assert later + again + problem.limit_bytes - room <= peak.total + 1

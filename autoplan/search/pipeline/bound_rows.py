@@ -28,7 +28,12 @@ from autoplan.search.pipeline.rank_rates import (
     RateRows,
     rates_of,
 )
-from autoplan.search.pipeline.room import recomputing_room_bytes, room_bytes
+from autoplan.search.pipeline.room import (
+    parts_behind,
+    passing_of,
+    recomputing_room_bytes,
+    room_bytes,
+)
 from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.critical_path import CriticalPath
 
@@ -80,9 +85,16 @@ class BoundRows:
         return replace(self, rates=self.rates.along(path))
 
     def recomputing(self) -> Iterator[BoundRows]:
-        """Bounds where what blocks make again has a price, for ranges of few blocks."""
-        for number, most in enumerate(_most_blocks(self.costs), 1):
-            yield replace(self, rates=replace(self.rates, passing_share=1 / most), room=number)
+        """Bounds where what blocks make again has a price, for ranges of few blocks. Parts behind
+        the last one are looked at in the backward of blocks."""
+        late = parts_behind(self.costs, self.values.model)
+        values = replace(self.values, late=late)
+        for number, passing in enumerate(passing_of(self.costs), 1):
+            share = 1 / passing.most_blocks
+            rates = replace(
+                self.rates, passing_share=share, let_go_share=share * passing.let_go_blocks
+            )
+            yield replace(self, values=values, rates=rates, room=number)
 
     def of(self, prices: Sequence[Price], pricer: ItemPricer) -> list[PricedRows]:
         """Bounds at prices of memory."""
@@ -174,12 +186,9 @@ class BoundRows:
 
 def rooms_of(costs: WholeCosts, values: ItemValues) -> Floats:
     """Of all ranges by begin and end, bytes for their items: first without what blocks make again,
-    then with it for each of ``_most_blocks``."""
+    then with it for each of ``passing_of``."""
     room = room_bytes(costs, values.model, values.widest, values.late)
-    again = [
-        recomputing_room_bytes(costs, values.model, most, values.late)
-        for most in _most_blocks(costs)
-    ]
+    again = [recomputing_room_bytes(costs, values.model, passing) for passing in passing_of(costs)]
     return np.array([room, *again])
 
 
@@ -189,13 +198,6 @@ def twice_of(costs: WholeCosts) -> Floats:
     ends = len(costs.is_block) + 1
     more = [readers_beyond_one(items, ends - 1) for items, _ in costs.tied]
     return np.array(more, dtype=np.float64).reshape(len(more), ends, ends)
-
-
-def _most_blocks(costs: WholeCosts) -> tuple[int, ...]:
-    """How many blocks a rank has at most where what they make again has a price: as many as where
-    all have nearly as many, or one more."""
-    each = -(-sum(costs.is_block) // costs.config.pp)
-    return max(1, each), max(1, each) + 1
 
 
 def _summed(items: Floats, ends: Floats, begins: Floats | float, weights: Floats) -> RangeRows:

@@ -79,13 +79,15 @@ class Bounds:
 
     def refine(self, cuts: Sequence[int], pricer: ItemPricer) -> None:
         """Raises the bounds by prices of every rank's own: that which bounds it best with given
-        cuts, and those half way to its neighbours."""
+        cuts, and those half way to its neighbours. Where what blocks make again has a price, less
+        is left for what they keep, and a byte can be worth more: those beyond are tried too."""
         known = sorted(self._latest)
         best = [known.index(self._best_price(rank, cuts)) for rank in self.rates.ranks]
-        for step in (0, -1, 1):
+        for step in (0, -1, 1, 2, 4):
             near = [min(max(number + step, 0), len(known) - 1) for number in best]
             prices = np.array([known[n] + known[m] for n, m in zip(best, near, strict=True)]) / 2
-            for each in (self.rows, *self.rows.recomputing()):
+            of_all = (self.rows,) if step <= 1 else ()
+            for each in (*of_all, *self.rows.recomputing()):
                 (rows,) = each.of([prices], pricer)
                 self._tried.append(rows)
                 self._tables.add(rows)

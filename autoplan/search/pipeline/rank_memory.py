@@ -177,12 +177,16 @@ class RankMemory:
 
     def reduced_bytes(self, unit: Unit) -> float:
         """Gradients that blocks reduce one by one, less what their backward let go of by then."""
-        if not self.reduces_each:
-            return 0.0
+        return max(
+            self.reducing_bytes(unit, let_go) - let_go * unit.kept_bytes
+            for let_go in range(1 + min(unit.count, 2) * self.reduces_each)
+        )
+
+    def reducing_bytes(self, unit: Unit, let_go: int) -> float:
+        """Gradients of a block that is reduced when so many have let go of what they kept."""
         made = self.trained.gradients_made * unit.trained_elements
         sent = self.trained.gradients_sent * unit.trained_elements
-        both = made + sent - 2 * unit.kept_bytes if unit.count > 1 else 0.0
-        return max(0.0, max(made, sent) - unit.kept_bytes, both)
+        return (0.0, max(made, sent), made + sent)[let_go]
 
     def _in_flight_bytes(self, loads: Sequence[Load]) -> float:
         """Weights gathered for the root and for the blocks in use, the largest of a stage."""

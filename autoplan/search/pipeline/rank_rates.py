@@ -70,11 +70,13 @@ class RankRates:
         objectives: of each rank.
         row: the items that they run.
         passing_share: of what a block makes again, how much counts as held.
+        let_go_share: of what a block keeps of one microbatch, how much is gone.
     """
 
     objectives: tuple[RankObjective, ...]
     row: Row
     passing_share: float = 0.0
+    let_go_share: float = 0.0
 
     @property
     def ranks(self) -> range:
@@ -116,7 +118,7 @@ class RankRates:
         """Rates of all ranks that count bytes alone."""
         rows = np.zeros((len(self.ranks), len(RATES)))
         rows[:, BYTE] = 1.0
-        rows[:, _KEPT_BYTE] = self._held[of_blocks]
+        rows[:, _KEPT_BYTE] = self._held[of_blocks] - self.let_go_share * of_blocks
         rows[:, _PASSING_BYTE] = self.passing_share * of_blocks
         return rows
 

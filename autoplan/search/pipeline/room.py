@@ -8,6 +8,7 @@ moments bounds what a rank can hold; the one is taken in which more passes at le
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +39,11 @@ def widest_part(model: Model, is_block: Sequence[bool]) -> str | None:
 
 def late_parts(costs: WholeCosts, model: Model) -> frozenset[str]:
     """The parts behind the last block, where the backward of blocks is the fuller moment."""
-    blocks = [number for number, block in enumerate(costs.is_block) if block]
-    behind = model.keys[blocks[-1] + 1 :] if blocks else ()
+    behind = parts_behind(costs, model)
     if not behind:
         return frozenset()
-    memory, at = costs.memory, model.keys[blocks[-1]]
+    memory = costs.memory
+    at = next(k for k, block in zip(model.keys[::-1], costs.is_block[::-1], strict=True) if block)
     kept = Prices(forward_s=0.0, backward_input_s=0.0, backward_weight_s=0.0, kept_bytes=1.0)
     is_let_go = costs.config.stages_per_rank == 1
     first = max(model.menus[key].least_operator_bytes() for key in behind)
@@ -50,7 +51,13 @@ def late_parts(costs: WholeCosts, model: Model) -> frozenset[str]:
     trained = sum(model.elements[key].least_trained for key in behind)
     late = memory.trained.gradients_made * trained + model.menus[at].least_operator_bytes()
     late += memory.least_gradient_bytes(_least(model.elements[at]))
-    return frozenset(behind) if late > first else frozenset()
+    return behind if late > first else frozenset()
+
+
+def parts_behind(costs: WholeCosts, model: Model) -> frozenset[str]:
+    """The parts of the root behind the last block."""
+    last = max((number for number, block in enumerate(costs.is_block) if block), default=None)
+    return frozenset() if last is None else frozenset(model.keys[last + 1 :])
 
 
 def room_bytes(
@@ -77,20 +84,59 @@ def room_bytes(
     return _left(costs, model, passing)
 
 
-def recomputing_room_bytes(
-    costs: WholeCosts, model: Model, most_blocks: int, late: Collection[str] = ()
-) -> Floats:
-    """As ``room_bytes``, where prices count what passes: what a block makes again, on the mean of
-    up to ``most_blocks`` blocks. That holds for ranges with no more, whose fullest moment is the
-    backward of blocks; others have room for anything.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passing:
+    """What passes in the backward of blocks, as its mean over blocks that prices count.
+
+    Attributes:
+        most_blocks: of the ranges that it bounds.
+        let_go_blocks: of so many blocks what they kept is gone, while their gradients are reduced;
+            0 looks at the moment at which a backward begins.
+    """
+
+    most_blocks: int
+    let_go_blocks: int = 0
+
+
+def passing_of(costs: WholeCosts) -> tuple[Passing, ...]:
+    """The bounds of what passes in the backward of blocks.
+
+    In a pipeline, ranges of as many blocks as where all ranks have nearly as many, or one more.
+    Without one, all blocks, at each of the moments of ``RankMemory.reduced_bytes``.
+    """
+    blocks = max(1, -(-sum(costs.is_block) // costs.config.pp))
+    if costs.config.pp > 1:
+        return Passing(most_blocks=blocks), Passing(most_blocks=blocks + 1)
+    moments = 1 + min(blocks, 2) * costs.memory.reduces_each
+    return tuple(Passing(most_blocks=blocks, let_go_blocks=number) for number in range(moments))
+
+
+def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) -> Floats:
+    """As ``room_bytes`` in the backward of blocks, where prices count what a block makes again, on
+    the mean of up to ``most_blocks`` blocks, less what was let go of; beside it the least that an
+    operator at work holds in any of them, and gradients. That holds for ranges with no more, and
+    with any; others have room for anything.
     """
     made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(_least(of)))
-    room = _left(costs, model, largest(made.blocks))
+    working = [model.menus[key].least_operator_bytes() for key in model.keys]
+    reduced = [
+        costs.memory.reducing_bytes(_least(model.elements[key]), passing.let_go_blocks)
+        for key in model.keys
+    ]
+    beside = _least_of_blocks(costs, working) + _least_of_blocks(costs, reduced)
+    room = _left(costs, model, largest(made.blocks) + beside)
     blocks = np.concatenate([[0], np.cumsum(costs.is_block)])
-    ends_late = [key in late for key in model.keys]
-    counts = np.append(False, np.logical_or(costs.is_block, ends_late))
-    holds = (blocks - blocks[:, None] <= most_blocks) & counts
+    blocks = blocks - blocks[:, None]
+    fewest = passing.most_blocks if passing.let_go_blocks else 1
+    holds = (fewest <= blocks) & (blocks <= passing.most_blocks)
     return np.where(holds, room, _ANYTHING_BYTES)
+
+
+def _least_of_blocks(costs: WholeCosts, values: Sequence[float]) -> Floats:
+    """The least value of the blocks of every range of items; 0 where it has none."""
+    most = max(values, default=0.0)
+    less = [(most - value) * block for value, block in zip(values, costs.is_block, strict=True)]
+    return largest([float(block) for block in costs.is_block]) * (most - largest(less))
 
 
 def _left(costs: WholeCosts, model: Model, passing: Floats) -> Floats:

@@ -243,8 +243,8 @@ class ConfigSearch:
         return found.cuts
 
     def _refined(self, cuts: tuple[int, ...]) -> tuple[int, ...]:
-        """Raises the bound by prices of every rank's own, in a pipeline; the cuts that have it."""
-        for _ in range(_REFINEMENTS * (self._config.pp > 1)):
+        """Raises the bound by prices of every rank's own; the cuts that have it."""
+        for _ in range(_REFINEMENTS):
             if self._is_close():
                 break
             self._bounds.refine(cuts, self._pricer)
