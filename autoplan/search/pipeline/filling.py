@@ -189,7 +189,8 @@ class Filler:
         """Gradients that stand beside what a block with this column holds."""
         if not self._is_block[key]:
             return 0.0
-        return self.costs.memory.reduced_bytes(replace(_unit(column), count=sum(self.costs.is_block)))
+        blocks = sum(self.costs.is_block)
+        return self.costs.memory.reduced_bytes(replace(_unit(column), count=blocks))
 
     def _beside_bytes(self, first: int, stop: int) -> Mapping[str, float]:
         """What there is beside what passes in each region, at the moment when it does: in the
