@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from autoplan import api, subject
+from autoplan.captured import captured
 from autoplan.plan import Plan
 from autoplan.trace.graph import OpGraph
 
@@ -69,4 +70,4 @@ CASES = {
 def traced(plan: Plan) -> tuple[nn.Module, OpGraph]:
     """The model of a plan, on the meta device, and its graph."""
     case = subject.given(subject.named(plan.job.model), plan.job.model, None, None)
-    return case.model, api._capture(case, plan.job, None)
+    return case.model, captured(case, plan.job)
