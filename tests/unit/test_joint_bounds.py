@@ -94,6 +94,7 @@ def test_one_stage_a_rank(seed):
 
 @settings(deadline=None, max_examples=50)
 @given(_SEEDS)
+@example(11283)  # what blocks share is read by the other rank's stages
 def test_two_stages_a_rank(seed):
     check(random_problem(seed, joint_configs.interleaved, most_items=5))
 

@@ -114,8 +114,8 @@ def passing_of(costs: WholeCosts) -> tuple[Passing, ...]:
 def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) -> Floats:
     """As ``room_bytes`` in the backward of blocks, where prices count what a block makes again, on
     the mean of up to ``most_blocks`` blocks, less what was let go of; beside it the least that an
-    operator at work holds in any of them, and gradients. That holds for ranges with no more, and
-    with any; others have room for anything.
+    operator at work holds in any of them, and gradients. That holds for ranges with no more that
+    end with a block or with parts behind the last one; others have room for anything.
     """
     made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(_least(of)))
     working = [model.menus[key].least_operator_bytes() for key in model.keys]
@@ -127,8 +127,12 @@ def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) ->
     room = _left(costs, model, largest(made.blocks) + beside)
     blocks = np.concatenate([[0], np.cumsum(costs.is_block)])
     blocks = blocks - blocks[:, None]
+    behind = parts_behind(costs, model)
+    ends = [
+        key in behind or is_block for key, is_block in zip(model.keys, costs.is_block, strict=True)
+    ]
     fewest = passing.most_blocks if passing.let_go_blocks else 1
-    holds = (fewest <= blocks) & (blocks <= passing.most_blocks)
+    holds = (fewest <= blocks) & (blocks <= passing.most_blocks) & np.append(False, ends)
     return np.where(holds, room, _ANYTHING_BYTES)
 
 
@@ -178,10 +182,13 @@ class _Units:
 
 
 def _apart_bytes(costs: WholeCosts) -> Floats:
-    """For each range, what it holds of parameters that blocks read and no column counts."""
+    """For each range, what it holds of parameters that blocks read and no column counts.
+
+    Which blocks a rank with several stages has, a range does not say: they hold nothing at least.
+    """
     count = len(costs.is_block)
     found = np.zeros((count + 1, count + 1))
-    for one in costs.apart:
+    for one in costs.apart if costs.config.stages_per_rank == 1 else ():
         readers = np.zeros(count + 1)
         for item in one.items:
             readers[item + 1 :] += 1
