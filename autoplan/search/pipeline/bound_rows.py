@@ -8,7 +8,7 @@ For a rank r, items i to j - 1 and a price p >= 0 of a byte, Lagrangian relaxati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +29,7 @@ from autoplan.search.pipeline.rank_rates import (
     rates_of,
 )
 from autoplan.search.pipeline.room import (
+    Passing,
     parts_behind,
     passing_of,
     recomputing_room_bytes,
@@ -84,17 +85,21 @@ class BoundRows:
         """Bounds by one path alone."""
         return replace(self, rates=self.rates.along(path))
 
-    def recomputing(self) -> Iterator[BoundRows]:
+    @cached_property
+    def recomputing(self) -> tuple[BoundRows, ...]:
         """Bounds where what blocks make again has a price, for ranges of few blocks. Parts behind
         the last one are looked at in the backward of blocks."""
         late = parts_behind(self.costs, self.values.model)
         values = replace(self.values, late=late)
-        for number, passing in enumerate(passing_of(self.costs), 1):
-            share = 1 / passing.most_blocks
-            rates = replace(
-                self.rates, passing_share=share, let_go_share=share * passing.let_go_blocks
-            )
-            yield replace(self, values=values, rates=rates, room=number)
+        return tuple(
+            replace(self, values=values, rates=self._passing(passing), room=number)
+            for number, passing in enumerate(passing_of(self.costs), 1)
+        )
+
+    def _passing(self, passing: Passing) -> RankRates:
+        share = 1 / passing.most_blocks
+        let_go = share * passing.let_go_blocks
+        return replace(self.rates, passing_share=share, let_go_share=let_go)
 
     def of(self, prices: Sequence[Price], pricer: ItemPricer) -> list[PricedRows]:
         """Bounds at prices of memory."""

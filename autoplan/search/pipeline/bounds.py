@@ -87,7 +87,7 @@ class Bounds:
             near = [min(max(number + step, 0), len(known) - 1) for number in best]
             prices = np.array([known[n] + known[m] for n, m in zip(best, near, strict=True)]) / 2
             of_all = (self.rows,) if step <= 1 else ()
-            for each in (*of_all, *self.rows.recomputing()):
+            for each in (*of_all, *self.rows.recomputing):
                 (rows,) = each.of([prices], pricer)
                 self._tried.append(rows)
                 self._tables.add(rows)

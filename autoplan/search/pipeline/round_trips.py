@@ -61,7 +61,7 @@ class RoundTrips:
 
     def add(self, prices: Floats, pricer: ItemPricer) -> None:
         """Raises the bounds by prices of memory, one for each rank."""
-        for rows in (self._rows, *self._rows.recomputing()):
+        for rows in (self._rows, *self._rows.recomputing):
             self._tried += rows.of([prices], pricer)
 
     def bound_s(self, known_s: float, below_s: float, cuts: Sequence[int]) -> float:
