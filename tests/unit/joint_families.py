@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pipeline.whole import Apart
-from autoplan.search.regions.column import Column, Least, Prices, value_of
+from autoplan.search.regions.column import Column, Least, Prices, Within, value_of
 from autoplan.search.regions.menus import Crossing
 
 CROSSING = "crossing"
@@ -32,6 +33,11 @@ class ListedMenu:
     def least(self, prices: Prices) -> Least:
         best = min(self.columns, key=lambda column: value_of(column, prices))
         return Least(value_of(best, prices), best)
+
+    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
+        fitting = [column for column in self.columns if value_of(column, weights) <= limit]
+        best = min(fitting, key=lambda column: value_of(column, prices), default=None)
+        return Within(math.inf if best is None else value_of(best, prices), best)
 
     def least_values(self, prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
         return np.array([self.least(at).value for at in prices])

@@ -138,6 +138,30 @@ def test_the_least_memory_is_that_of_all_assignments(seed: int) -> None:
         assert found == pytest.approx(best, rel=1e-9, abs=1e-15)
 
 
+@given(SEEDS, st.floats(0.0, 1.0))
+@settings(deadline=None, max_examples=15)
+def test_the_least_value_within_a_limit_is_that_of_all_assignments(seed: int, part: float) -> None:
+    made = case(seed, "free")
+    for key in dict.fromkeys(made.menus.keys):
+        oracle, crossing = made.oracle(key), made.crossing()
+        modes = MODES["free"] if key in made.graph.kinds and oracle.needed() else ("nothing",)
+        ways = [way for way in map(oracle.amounts, oracle.ways(crossing, modes)) if way is not None]
+        free = replace(prices(made.draw), kept_bytes=0.0, recomputed_bytes=0.0)
+        weights = replace(
+            free, forward_s=0.0, backward_input_s=0.0, backward_weight_s=0.0, kept_bytes=3.0,
+            recomputed_bytes=1.0, trained_elements=16.0, frozen_elements=2.0,
+        )  # fmt: skip
+        held = sorted(cost(amounts, weights) for amounts in ways)
+        limit = held[0] + part * (held[-1] - held[0]) + 1e-6
+        best = min(cost(each, free) for each in ways if cost(each, weights) <= limit)
+        found = made.menus.fixed(key, crossing).within(free, weights, limit)
+        assert best * (1 - 1e-3) <= found.bound <= best * (1 + 1e-9)
+        assert found.column is not None
+        assert value_of(found.column, weights) <= limit
+        assert value_of(found.column, free) == pytest.approx(best, rel=1e-3)
+        assert made.menus.fixed(key, crossing).within(free, weights, held[0] - 1.0).column is None
+
+
 @given(SEEDS)
 @settings(deadline=None, max_examples=10)
 def test_what_one_microbatch_has_made_serves_another(seed: int) -> None:

@@ -39,6 +39,7 @@ from autoplan.search.pipeline.whole import WholeCosts
 from cost_models.critical_path import CriticalPath
 
 Floats = npt.NDArray[np.float64]
+_ROUNDING_BYTES = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -124,12 +125,35 @@ class BoundRows:
             for price_s, of_share, of_extra in zip(prices, share, extra, strict=True)
         ]
 
+    def without_price(
+        self, share_items: Floats, extra_items: Floats, pricer: ItemPricer
+    ) -> PricedRows:
+        """Bounds of given items, by rank and item, where memory has no price."""
+        return PricedRows(
+            share=self._rows("share", 0.0, share_items, pricer),
+            extra=self._rows("extra", 0.0, extra_items, pricer),
+            share_items=share_items,
+            extra_items=extra_items,
+        )
+
     def held(self) -> RangeRows:
         """The fewest bytes that menus know of, less those that there are."""
-        root, blocks = (self.rates.bytes_held(of_blocks=of_blocks) for of_blocks in (False, True))
+        return self._held(of_blocks=True)
+
+    def blocks_room_bytes(self, rank: int) -> float:
+        """What there is at most for the blocks of a rank that has several stages."""
+        cuts, _ = self.rates.row.cuts(len(self.costs.is_block))
+        over = self._held(of_blocks=False).at(rank, cuts[rank], cuts[rank + 1], self.tables)
+        return _ROUNDING_BYTES - over
+
+    def _held(self, *, of_blocks: bool) -> RangeRows:
+        """The fewest bytes of items, or of parts of the root alone, less those that there are."""
+        root, blocks = (self.rates.bytes_held(of_blocks=each) for each in (False, True))
         rows = RateRows(seconds=root, byte=root), RateRows(seconds=blocks, byte=blocks)
         pricer = ItemPricer(costs=self.costs)
         (items,) = self.values.of([Wanted(rows=rows, byte_price_s=0.0)], pricer)
+        if not of_blocks:
+            items = np.where(self.costs.is_block, 0.0, items)
         return _summed(items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root, pricer))
 
     def _apart(self, name: Name, pricer: ItemPricer) -> tuple[Floats, Floats]:

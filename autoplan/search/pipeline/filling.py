@@ -96,6 +96,31 @@ class Filler:
                 rates = self._rates(rank, price_s, key)
                 yield key, rates, self._bounds.prices(key, rates, self._pricer).prices
 
+    def add_alike(self, rank: int, first: int, stop: int) -> None:
+        """Looks for the column with which the blocks of a rank, which all run alike, are fastest
+        where they fit beside the leanest ways of what else it has."""
+        slots, memory = Counter(self._slots(rank, first, stop)), self.costs.memory
+        beside, room_bytes = self._beside_bytes(first, stop), self._room(rank, first, stop)
+        for slot in (slot for slot in slots if not self._is_block[slot.key]):
+            group = self._group(rank, slot, slots[slot], beside)
+            room_bytes -= group.count * float(group.held_bytes.min())
+        ((key, count),) = ((slot.key, n) for slot, n in slots.items() if self._is_block[slot.key])
+        weights = Prices(
+            forward_s=0.0,
+            backward_input_s=0.0,
+            backward_weight_s=0.0,
+            kept_bytes=count * self._bounds.rates.held(rank, of_blocks=True),
+            recomputed_bytes=1.0,
+            trained_elements=count * memory.held_per_trained,
+            frozen_elements=count * memory.held_per_frozen,
+        )
+        prices = self._bounds.prices(key, self._rates(rank, 0.0, key), self._pricer).prices
+        room_bytes -= beside[key] + self._least(key, lambda column: column.operator_bytes)
+        found = self._model.menus[key].within(prices, weights, room_bytes)
+        if found.column is not None:
+            self._columns[key][found.column] = None
+            self._filled.clear()
+
     def fill(self, rank: int, first: int, stop: int, tighter_bytes: float = 0.0) -> Filling:
         """The columns of a rank that has the items from ``first`` up to and without ``stop``, of
         those that were found so far."""

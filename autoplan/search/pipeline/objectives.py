@@ -174,6 +174,12 @@ class Row:
                 found.append((stage, place if block else -1))
         return found
 
+    def is_alike(self, rank: int) -> bool:
+        """Whether a rank has several stages, and all its blocks at one place of them."""
+        if self.shape.stages_per_rank == 1:
+            return False
+        return len({place for _, place in self.places(rank) if place >= 0}) == 1
+
     def sizes(self, rank: int) -> tuple[int, ...]:
         """How many items each stage of a rank has, where it has several."""
         return self._dealt[rank :: self.shape.ranks]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from autoplan.search.pipeline.alike import alike_rows
 from autoplan.search.pipeline.bound_rows import PricedRows
 from autoplan.search.pipeline.bounds import Bounds
 from autoplan.search.pipeline.item_prices import ItemPricer
 from cost_models.critical_path import CriticalPath
 
 Floats = npt.NDArray[np.float64]
+_MUCH = 0.05
 
 
 class PathBounds:
@@ -24,6 +28,20 @@ class PathBounds:
     def add(self, prices: Floats, pricer: ItemPricer) -> None:
         """Raises the bounds by prices of memory, one for each rank."""
         self._tried += self._rows.of([prices], pricer)
+
+    def alike(self) -> list[int]:
+        """The ranks that much of the path is on and whose blocks all run alike."""
+        row, weights = self._rows.rates.row, self._rows.rates.weights("share")
+        least = _MUCH * sum(each.backwards for each in weights)
+        return [
+            rank
+            for rank, each in enumerate(weights)
+            if each.backwards >= least and row.is_alike(rank)
+        ]
+
+    def add_alike(self, ranks: Sequence[int], pricer: ItemPricer) -> None:
+        """Raises the bounds where the blocks of some ranks, which all run alike, have to fit."""
+        self._tried.append(alike_rows(self._rows, ranks, pricer))
 
     def bound_s(self, below_s: float) -> float:
         """What no plan of the configuration is faster than, or ``below_s`` if that is less."""

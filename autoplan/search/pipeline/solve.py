@@ -38,6 +38,7 @@ _SAME_PRICE = 0.05
 _MOST_REFILLS = 4
 _REFINEMENTS = 3
 _MOST_RECUTS = 8
+_MOST_ALIKE = 4
 _WIDE = 5e-3
 """Of a gap for which other cuts are worth trying."""
 
@@ -143,11 +144,14 @@ class ConfigSearch:
             if self._bound_s >= below_s:
                 return
         self._is_cut = False
-        self._is_done = self._cuts is None or not self._continues(self._cuts)
-        if self._is_done:
-            self._bounds.forget()
-            self._fillers.clear()
-            self._along = self._trips = None
+        if self._cuts is not None and self._continues(self._cuts):
+            return
+        if self._cuts is not None:
+            self._fit_alike(self._cuts)
+        self._is_done = True
+        self._bounds.forget()
+        self._fillers.clear()
+        self._along = self._trips = None
 
     def _begin(self, prices: Sequence[float]) -> None:
         """Raises the bound by prices that are likely, and makes cuts for them."""
@@ -309,6 +313,25 @@ class ConfigSearch:
             seen.add(cuts)
             value = self._fill(filler, cuts)[1]
             cuts = (recut.after(cuts, value) if value else None) or cuts
+
+    def _fit_alike(self, cuts: tuple[int, ...]) -> None:
+        """Where the blocks of a rank all run alike: plans with the best column that fits, on the
+        ranks that a step waits for, and the bound of the path through them."""
+        for _ in range(_MOST_ALIKE):
+            if self._best is None or self._along is None or self._is_close():
+                return
+            known, ranks = self._best, self._along.alike()
+            if not ranks:
+                return
+            filler = next(each for each in self._fillers if each.boundary == known.boundary)
+            for rank in ranks:
+                filler.add_alike(rank, cuts[rank], cuts[rank + 1])
+            self._fill(filler, cuts)
+            self._follow_path(cuts)
+            if self._best is known:
+                self._along.add_alike(ranks, self._pricer)
+                self._bound_s = max(self._bound_s, self._along.bound_s(known.step_s))
+                return
 
     def _fill(
         self, filler: Filler, cuts: tuple[int, ...]

@@ -89,6 +89,19 @@ class Least:
     column: Column
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The answer of a menu to a limit of bytes.
+
+    Attributes:
+        bound: no column that fits has a lower value; inf where none does.
+        column: one that fits, with a value close to it; None where none was found.
+    """
+
+    bound: float
+    column: Column | None
+
+
 class Menu(Protocol):
     """All ways to run a region."""
 
@@ -102,6 +115,10 @@ class Menu(Protocol):
 
     def least_values(self, prices: Sequence[Prices]) -> npt.NDArray[np.float64]:
         """The values of ``least`` at several prices, but for rounding; shape (prices,)."""
+        ...
+
+    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
+        """The least value of the columns whose value at ``weights`` is no more than a limit."""
         ...
 
 

@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from autoplan.search.elimination import elimination_order
 from autoplan.search.operator_costs import MicrobatchCosts
-from autoplan.search.regions.column import Column, Least, Prices, value_of
+from autoplan.search.regions.column import Column, Least, Prices, Within, value_of
+from autoplan.search.regions.limited import least_limited
 from autoplan.search.regions.patterns import Patterns
 from autoplan.search.regions.program import Program, Structures
 from autoplan.search.regions.reduction import Reduction, reduced
-from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
+from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
 
@@ -66,7 +67,7 @@ class ModeTables:
         self._given = given
         self.structures: Structures = {}
         self._made: dict[int, Table] = {}
-        self._small: dict[int, Terms] = {}
+        self._small: dict[int, Reduction] = {}
         self._worked: Counter[int] = Counter()
         self._all: ModeTables | None = None
 
@@ -116,12 +117,11 @@ class ModeTables:
         self._worked[mode] += entries
         return self._worked[mode] > _MANY_ENTRIES
 
-    def small(self, mode: int) -> Terms:
+    def small(self, mode: int) -> Reduction:
         """Of the same least values as those of the table, in fewer and smaller decisions."""
         if mode not in self._small:
             table = self.table(mode)
-            found = reduced(table.reduction.terms, table.given, thoroughly=True)
-            self._small[mode] = found.terms
+            self._small[mode] = reduced(table.reduction.terms, table.given, thoroughly=True)
         return self._small[mode]
 
 
@@ -162,6 +162,7 @@ class RegionMenu:
         self._small: dict[int, Program] = {}
         self._known: dict[Prices, Least] = {}
         self._values: dict[Prices, float] = {}
+        self._within: dict[tuple[Prices, Prices, float], Within] = {}
 
     def program(self, mode: int) -> Program:
         """What finds the best way in one mode."""
@@ -189,6 +190,25 @@ class RegionMenu:
             self._values.update(zip(new, self._solved(new).tolist(), strict=True))
         return np.array([self._values[each] for each in prices])
 
+    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
+        """The least value of columns whose value at ``weights`` is no more than a limit, nearly;
+        found once."""
+        asked = prices, weights, limit
+        if asked not in self._within:
+            self._within[asked] = self._limited(*asked)
+        return self._within[asked]
+
+    def _limited(self, prices: Prices, weights: Prices, limit: float) -> Within:
+        small = {mode: self.tables.small(mode) for mode in self.tables.offered}
+        terms = {mode: each.terms.restricted(self._taken[mode]) for mode, each in small.items()}
+        vectors = np.array(_vector(prices)), np.array(_vector(weights))
+        found = least_limited(terms, *vectors, limit)
+        if found.point is None:
+            return Within(found.bound, None)
+        mode, taken = found.point.mode, self._taken[found.point.mode]
+        choices = [taken.get(number, choice) for number, choice in enumerate(found.point.choices)]
+        return Within(found.bound, self._column(mode, small[mode].complete(choices)))
+
     def _solved(self, prices: list[Prices]) -> npt.NDArray[np.float64]:
         values = np.full(len(prices), math.inf)
         asked = [self._worth_asking(each) for each in prices]
@@ -208,7 +228,7 @@ class RegionMenu:
         program = self.program(mode)
         if not self.tables.is_worked_hard(mode, prices * program.entries):
             return program
-        terms = self.tables.small(mode).restricted(self._taken[mode])
+        terms = self.tables.small(mode).terms.restricted(self._taken[mode])
         name = self.tables.ways[mode].region.key
         self._small[mode] = Program(terms, name, self.tables.structures)
         del self._programs[mode]

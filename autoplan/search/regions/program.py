@@ -66,6 +66,7 @@ class Program:
         known, key = {} if known is None else known, (terms.sizes, tuple(tables))
         if key not in known:
             known[key] = _structure(*key, name)
+        self._sizes, self._axes = terms.sizes, known[key].axes
         self._offsets, self._strides = known[key].offsets, known[key].strides
         self._steps = known[key].steps
         matrix, blocked = _flattened(tables, known[key].axes)
@@ -88,13 +89,14 @@ class Program:
         """Entries of the tables of all steps."""
         return sum(math.prod(step.shapes[-1]) for step in self._steps.steps)
 
-    def least(self, prices: Amounts) -> float:
+    def least(self, prices: Amounts, barred: npt.NDArray[np.intp] | None = None) -> float:
         """The least cost of all assignments.
 
         Args:
             prices: of each of ``AMOUNTS`` that has one.
+            barred: entries of tables (``entries_of``) that no assignment may have.
         """
-        return float(self._run(self._single, prices[None])[0])
+        return float(self._run(self._single, prices[None], barred)[0])
 
     def choices(self) -> tuple[int, ...]:
         """The choices that had the least cost when ``least`` was last asked."""
@@ -114,9 +116,28 @@ class Program:
             values[first : first + at_once] = self._run(space, some)
         return values
 
-    def _run(self, space: Workspace, prices: Amounts) -> npt.NDArray[np.float64]:
+    def entries_of(self, number: int) -> npt.NDArray[np.intp]:
+        """Entries of one table, by the choice of a decision; shape (choices, any)."""
+        sizes = [
+            (math.prod(self._sizes[other] for other in axes), table, axes.index(number))
+            for table, axes in enumerate(self._axes)
+            if number in axes
+        ]
+        count, table, axis = min(sizes)
+        shape = [self._sizes[other] for other in self._axes[table]]
+        entries = self._offsets[table] + np.arange(count).reshape(shape)
+        return np.moveaxis(entries, axis, 0).reshape(shape[axis], -1)
+
+    def _run(
+        self,
+        space: Workspace,
+        prices: Amounts,
+        barred: npt.NDArray[np.intp] | None = None,
+    ) -> npt.NDArray[np.float64]:
         _multiply(self._matrix[: len(self._priced)], prices[:, self._priced], space.costs)
         space.costs[self._impossible] = math.inf
+        if barred is not None:
+            space.costs[barred] = math.inf
         return space.run() + prices @ self._fixed[:PRICED] + self._barred
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
