@@ -13,6 +13,7 @@ from autoplan.search.pipeline.room import (
     passing_of,
     recomputing_room_bytes,
     room_bytes,
+    steps_fit,
     widest_part,
 )
 from autoplan.search.pipeline.whole import StageContent, value_of_whole
@@ -36,6 +37,8 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
         + costs.memory.held_per_frozen * sum(c.frozen_elements for c in columns)
     )
     model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+    at_peak = replace(costs, memory=replace(costs.memory, limit_bytes=peak.total))
+    assert steps_fit(at_peak, model)[0, -1]
     widest = widest_part(model, family.is_block)
     working = sum(
         column.operator_bytes
@@ -59,3 +62,20 @@ def test_room_is_what_no_plan_of_one_stage_leaves_less_than(seed):
         ) / len(blocks)
         room = recomputing_room_bytes(costs, model, passing)[0, -1]
         assert later + again + problem.limit_bytes - room <= peak.total + 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1))
+def test_a_range_fits_while_the_optimizer_steps_or_not(seed):
+    problem = random_problem(seed, joint_configs.staged, most_items=5)
+    family, costs = problem.family, replace(problem.costs(0), tied=(), apart=())
+    least = [family.elements[key].least for key in family.keys]
+    memory = costs.memory
+    needed = memory.fixed_bytes + sum(
+        memory.held_bytes(unit) + memory.trained.optimizer_step * unit.trained_elements
+        for unit in least[:2]
+    )
+    model = Model(keys=family.keys, menus=family.free, elements=family.elements)
+    for limit_bytes, fits in ((needed + 1, True), (needed - 1, False)):
+        limited = replace(costs, memory=replace(memory, limit_bytes=limit_bytes))
+        assert steps_fit(limited, model)[0, 2] == fits

@@ -24,7 +24,7 @@ from autoplan.search.pipeline.range_rows import RangeRows
 from autoplan.search.pipeline.range_tables import RangeTables
 from autoplan.search.pipeline.ranges import Bands
 from autoplan.search.pipeline.rank_rates import RankRates
-from autoplan.search.pipeline.room import late_parts
+from autoplan.search.pipeline.room import late_parts, steps_fit
 from autoplan.search.pipeline.whole import WholeCosts
 
 Floats = npt.NDArray[np.float64]
@@ -52,6 +52,7 @@ class Bounds:
         self._latest: dict[float, PricedRows] = {}
         self._most = int(rates.row.length_limits[1].max())
         self._tables = self._tables_to(-(-len(model.keys) // len(rates.ranks)) + 1)
+        self._held: list[RangeRows] = []
         self._fits: Bools | None = None
 
     @property
@@ -105,6 +106,12 @@ class Bounds:
             if not self._widens(value):
                 return found
 
+    def weigh_passing(self) -> None:
+        """From here on, ranges must hold what their blocks make again beside the fewest bytes."""
+        if len(self._held) <= 1:
+            self._held = [rows.held() for rows in (self.rows, *self.rows.recomputing)]
+            self._fits = None
+
     def bands(self) -> Bands:
         """The bounds of all ranges whose items fit, as far as they were looked at."""
         return self._tables.bands(self._fitting)
@@ -157,15 +164,18 @@ class Bounds:
 
     @property
     def _fitting(self) -> Bools:
-        """Which ranges fit if their items take the fewest bytes that menus know of."""
+        """Which ranges fit if their items take the fewest bytes that menus know of, and while the
+        optimizer steps."""
         if self._fits is None:
-            over = self._tables.over(self._held)
-            self._fits = self._tables.allowed & (over <= _ROUNDING_BYTES)
+            self._held = self._held or [self.rows.held()]
+            self._fits = self._tables.allowed & self._tables.of(self._steps_fit)
+            for held in self._held:
+                self._fits &= self._tables.over(held) <= _ROUNDING_BYTES
         return self._fits
 
     @cached_property
-    def _held(self) -> RangeRows:
-        return self.rows.held()
+    def _steps_fit(self) -> Bools:
+        return steps_fit(self._costs, self.model)
 
     def _tables_to(self, longest: int) -> RangeTables:
         tables = RangeTables(self.rates.row, min(longest, self._most), self.rows.tables)

@@ -34,6 +34,11 @@ class Elements:
     unit_trained: float
     unit_frozen: float
 
+    @property
+    def least(self) -> Unit:
+        """The fewest, as one unit."""
+        return Unit(trained_elements=self.least_trained, frozen_elements=self.least_frozen, count=1)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
@@ -164,13 +169,8 @@ class ItemPricer:
         stage = self.costs.clock.stage
         if not stage.gathers_per_step:
             return 0.0
-        least = Unit(
-            trained_elements=elements.least_trained,
-            frozen_elements=elements.least_frozen,
-            count=1,
-        )
         shown = 1 - self.costs.clock.overlap_efficiency if is_block else 1.0
-        return shown * self.costs.clock.messages.gather_s(least)
+        return shown * self.costs.clock.messages.gather_s(elements.least)
 
     def _shown_messages(self, rates: Rates, *, is_block: bool) -> _Shown:
         """How often messages count, and what is left of the seconds that they hide under."""

@@ -2,8 +2,9 @@
 
 A block holds at least ``min over columns of (kept bytes x microbatches held + weights)``, which is
 concave in the microbatches: between values at a few of them, which serve all configurations of a
-family, interpolation is never above it. Each rank holds no more blocks than go into its memory;
-all of them together have to hold all blocks.
+family, interpolation is never above it. While the optimizer steps, its weights and what passes of
+them are there. Each rank holds no more blocks than go into its memory at either moment; all of them
+together have to hold all blocks.
 """
 
 from __future__ import annotations
@@ -45,8 +46,19 @@ class QuickRoom:
         held = rates.all_held(of_blocks=True)
         least = np.min([self._least_bytes(key, held, memory) for key in self._blocks], axis=0)
         most = (self._room_bytes(memory) + _ROUNDING_BYTES) // least
+        most = np.minimum(most, self._most_stepped(memory))
         total = sum(self.family.counts[key] for key in self._blocks)
         return bool(most.sum() >= total and (most >= rates.row.fewest_blocks).all())
+
+    def _most_stepped(self, memory: RankMemory) -> float:
+        """How many blocks a rank can have at most while its optimizer steps."""
+        units = [self.family.elements[key].least for key in self._blocks]
+        held = min(map(memory.held_bytes, units))
+        passing = min(map(memory.passing_in_step_bytes, units))
+        room = memory.limit_bytes - memory.fixed_bytes + _ROUNDING_BYTES
+        if not held:
+            return math.inf
+        return max(room // (held + passing), (room - memory.most_step_bytes) // held)
 
     def _room_bytes(self, memory: RankMemory) -> float:
         """What a rank has for its blocks while their backward runs."""

@@ -10,6 +10,7 @@ so that one objective at one price of memory is a few short rows, whatever range
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,7 @@ class Lengths:
     start: npt.NDArray[np.int64]
     allowed: npt.NDArray[np.bool_]
 
-    def of(self, tables: Floats) -> Floats:
+    def of(self, tables: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """From tables by begin and end, of shape (any, items + 1, items + 1), those by length."""
         return tables[:, self.start, np.arange(tables.shape[2])]
 

@@ -39,6 +39,10 @@ class RangeTables:
         """By length and end, the first item."""
         return self._lengths.start
 
+    def of(self, kept: Bools) -> Bools:
+        """What is known of ranges by begin and end, by length and end."""
+        return self._lengths.of(kept[None])[0]
+
     def over(self, rows: RangeRows) -> Floats:
         """Values of all ranges."""
         return rows.over(self._lengths, self._tables)

@@ -82,6 +82,11 @@ class RankMemory:
         trained = self.held_per_trained * unit.trained_elements
         return unit.count * (trained + self.held_per_frozen * unit.frozen_elements)
 
+    def passing_in_step_bytes(self, unit: Unit) -> float:
+        """What passes of the parameters of a unit while the optimizer steps all tensors at once."""
+        trained = self.trained.optimizer_step * unit.trained_elements
+        return unit.count * (trained + self.frozen.optimizer_step * unit.frozen_elements)
+
     def breakdown(self, loads: Sequence[Load], held_activation_bytes: float) -> MemoryBreakdown:
         """Bytes of a rank with some stages, which hold so much of all microbatches at most."""
         trained = sum(unit.count * unit.trained_elements for load in loads for unit in load.units)

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autoplan.search.pipeline.item_prices import Elements
-from autoplan.search.pipeline.loads import Unit
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import largest
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+_ROUNDING_BYTES = 0.5
 _ANYTHING_BYTES = 2.0**60
 
 
@@ -50,7 +51,7 @@ def late_parts(costs: WholeCosts, model: Model) -> frozenset[str]:
     first += is_let_go * sum(float(model.menus[key].least_values([kept])[0]) for key in behind)
     trained = sum(model.elements[key].least_trained for key in behind)
     late = memory.trained.gradients_made * trained + model.menus[at].least_operator_bytes()
-    late += memory.least_gradient_bytes(_least(model.elements[at]))
+    late += memory.least_gradient_bytes(model.elements[at].least)
     return behind if late > first else frozenset()
 
 
@@ -73,7 +74,7 @@ def room_bytes(
     memory = costs.memory
     least = {key: menu.least_operator_bytes() for key, menu in model.menus.items()}
     each = [least[key] * (key not in late) for key in model.keys]
-    made = _Units(costs, model, lambda of: memory.least_gradient_bytes(_least(of)))
+    made = _Units(costs, model, lambda of: memory.least_gradient_bytes(of.least))
     passing = largest(each) + largest(made.blocks)
     for stop, is_block in enumerate(costs.is_block, 1):
         if not is_block and model.keys[stop - 1] not in late:
@@ -117,10 +118,10 @@ def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) ->
     operator at work holds in any of them, and gradients. That holds for ranges with no more that
     end with a block or with parts behind the last one; others have room for anything.
     """
-    made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(_least(of)))
+    made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(of.least))
     working = [model.menus[key].least_operator_bytes() for key in model.keys]
     reduced = [
-        costs.memory.reducing_bytes(_least(model.elements[key]), passing.let_go_blocks)
+        costs.memory.reducing_bytes(model.elements[key].least, passing.let_go_blocks)
         for key in model.keys
     ]
     beside = _least_of_blocks(costs, working) + _least_of_blocks(costs, reduced)
@@ -136,6 +137,16 @@ def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) ->
     return np.where(holds, room, _ANYTHING_BYTES)
 
 
+def steps_fit(costs: WholeCosts, model: Model) -> Bools:
+    """For each range of items, shape (items + 1, items + 1), whether its optimizer's step fits with
+    the fewest elements: no activation is left then, so that no price counts it."""
+    memory = costs.memory
+    held = _Units(costs, model, lambda of: memory.held_bytes(of.least)).all()
+    passing = _Units(costs, model, lambda of: memory.passing_in_step_bytes(of.least)).all()
+    room = memory.limit_bytes - memory.fixed_bytes - _apart_bytes(costs)
+    return held + np.minimum(passing, memory.most_step_bytes) <= room + _ROUNDING_BYTES
+
+
 def _least_of_blocks(costs: WholeCosts, values: Sequence[float]) -> Floats:
     """The least value of the blocks of every range of items; 0 where it has none."""
     most = max(values, default=0.0)
@@ -148,7 +159,7 @@ def _left(costs: WholeCosts, model: Model, passing: Floats) -> Floats:
     memory = costs.memory
     room = memory.limit_bytes - memory.fixed_bytes - passing - _apart_bytes(costs)
     if memory.trained.gathered_in_flight or memory.frozen.gathered_in_flight:
-        gathered = _Units(costs, model, lambda each: memory.gathered_bytes(_least(each)))
+        gathered = _Units(costs, model, lambda each: memory.gathered_bytes(each.least))
         room = room - gathered.root() - largest(gathered.blocks)
         if costs.config.stages_per_rank == 1:
             room = room - _second(gathered.blocks)
@@ -166,6 +177,11 @@ class _Units:
         is_block = costs.is_block
         self.blocks = [of * block for of, block in zip(each, is_block, strict=True)]
         self._parts = [of * (not block) for of, block in zip(each, is_block, strict=True)]
+
+    def all(self) -> Floats:
+        """Of all units of a range together."""
+        ends = np.concatenate([[0.0], np.cumsum(self.blocks)])
+        return self.root() + ends[None, :] - ends[:, None]
 
     def root(self) -> Floats:
         """What a parameter takes that several parts read is in the largest of them.
@@ -201,12 +217,6 @@ def _of_tail(values: Sequence[float], is_block: Sequence[bool]) -> Floats:
     behind = max((number for number, block in enumerate(is_block) if block), default=-1)
     alone = np.where(np.arange(len(values)) > behind, values, 0.0)
     return np.maximum.accumulate(alone[::-1])[::-1]
-
-
-def _least(elements: Elements) -> Unit:
-    return Unit(
-        trained_elements=elements.least_trained, frozen_elements=elements.least_frozen, count=1
-    )
 
 
 def _second(values: Sequence[float]) -> Floats:

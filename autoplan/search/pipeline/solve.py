@@ -134,7 +134,7 @@ class ConfigSearch:
             if self._bound_s >= below_s:
                 return
         if not self._is_cut:
-            self._cuts = self._cut(self._prices) or self._cuts
+            self._cuts = self._cut(self._prices)
             self._rounds += 1
             self._is_cut = True
         if self._cuts is not None and self._bound_s >= below_s:
@@ -158,7 +158,7 @@ class ConfigSearch:
         self._starts = None
         self._prices = self._new_prices(prices)
         if self._prices:
-            self._cuts = self._cut(self._prices) or self._cuts
+            self._cuts = self._cut(self._prices)
 
     def _continues(self, cuts: tuple[int, ...]) -> bool:
         """Plans for new cuts, and what to try next; whether there is anything."""
@@ -169,6 +169,8 @@ class ConfigSearch:
             for price_s in self._prices:
                 filler.add(price_s)
         fillings = [self._fill(filler, cuts)[0] for filler in self._fillers]
+        if self._best is None:
+            self._bounds.weigh_passing()
         worth = [filling.price_s for row in fillings for filling in row]
         near = self._bounds.near(cuts) if max(worth) > 0 else []
         self._prices = self._new_prices([*(price for price in worth if price > 0), *near])
@@ -176,8 +178,9 @@ class ConfigSearch:
             self._prices = [*self._tried[-_PRICES_AT_ONCE:], *self._prices]
         if self._is_close() or not self._prices or self._rounds == _MOST_ROUNDS:
             cuts = self._refined(cuts)
-            self._follow_path(cuts)  # round trips, which take long, only here
-            self._recut(cuts)
+            if self._bound_s < math.inf:
+                self._follow_path(cuts)  # round trips, which take long, only here
+                self._recut(cuts)
             return False
         if len(self._fillers) == 1:
             self._fillers += self._others(self._fillers[0].boundary, max(self._prices))
