@@ -49,6 +49,11 @@ class RangeEnds:
         return forward * ends_s, backward * begins_s
 
     @property
+    def sent_s(self) -> Floats:
+        """By rank and end of its range, a message to the next rank."""
+        return self._message_s[0]
+
+    @property
     def round_trips_s(self) -> Floats:
         """By rank and begin of its range, a message from the rank before and one back."""
         ends_s, begins_s = self._message_s

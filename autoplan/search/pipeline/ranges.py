@@ -84,6 +84,24 @@ class Bands:
         share = float(reach[-1, -1])
         return self._cuts(costs, reach) if share < _NEVER else None
 
+    def before(self) -> Floats:
+        """By rank and cut, the least sum of shares of all ranks before it up to the cut."""
+        reach = self._reach(self.share, np.add, 0.0)
+        return reach[:-1, reach.shape[1] - self.share.shape[2] :]
+
+    def behind(self) -> Floats:
+        """By rank and cut, the least sum of shares of all ranks behind it from the cut on."""
+        ends = self.share.shape[2]
+        found = np.full((self.ranks, ends), _NEVER)
+        found[-1, -1] = 0.0
+        for rank in range(self.ranks - 1, 0, -1):
+            through = self.share[rank] + found[rank]
+            for number, values in enumerate(through):
+                length = self.shortest + number
+                starts = found[rank - 1, : max(0, ends - length)]
+                np.minimum(starts, values[length:], out=starts)
+        return found
+
     def even(self) -> float:
         """The sum of shares and the largest extra where ranks have as many items, or nearly."""
         cuts = np.arange(self.ranks + 1) * self.items // self.ranks

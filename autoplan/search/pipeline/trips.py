@@ -31,8 +31,10 @@ class Trips:
 
     Attributes:
         cycle_s: of a forward and a backward.
-        own_s: of as many backwards as a rank has forwards ahead.
-        extra_s: bounds of what a rank alone takes; inf where there is no range.
+        own_s: of what follows a rank's last forward in turn: as many backwards as it has forwards
+            ahead, or the last microbatch's way through the ranks behind it and back.
+        extra_s: bounds of what paths take on which one rank alone goes round; inf where there is no
+            range.
         own_reference_s: of ``own_s``, by rank.
         hops_s: by rank and cut before it, a message there and one back.
         start: by length and end, the first item.
