@@ -99,6 +99,13 @@ def test_two_stages_a_rank(seed):
     check(random_problem(seed, joint_configs.interleaved, most_items=5))
 
 
+def test_blocks_that_run_alike_have_a_column_that_no_price_finds():
+    problem = random_problem(14, joint_configs.interleaved, most_items=5)
+    found = problem.search().finish()
+    assert found is not None
+    assert found.step_s == pytest.approx(best_of_all(problem).step_s, rel=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "draw", [joint_configs.flat, joint_configs.staged, joint_configs.interleaved]
