@@ -74,6 +74,25 @@ class ListedFamily:
             for key in self.counts
         }
 
+    @cached_property
+    def modes(self) -> tuple[Mapping[str, ListedMenu], ...]:
+        """Columns of blocks that run nothing again, and those that do, where all have both."""
+        blocks = {key for key, block in zip(self.keys, self.is_block, strict=True) if block}
+        found = tuple(
+            {
+                key: ListedMenu(
+                    tuple(
+                        column
+                        for column in menu.columns
+                        if key not in blocks or bool(column.recomputed_bytes) == again
+                    )
+                )
+                for key, menu in self.free.items()
+            }
+            for again in (False, True)
+        )
+        return found if all(menu.columns for menus in found for menu in menus.values()) else ()
+
     def fixed(self, boundary: Mapping[str, int]) -> Mapping[str, ListedMenu]:
         way = self.ways[boundary[CROSSING]]
         return {key: ListedMenu(way.columns[key]) for key in self.counts}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autoplan.search.pipeline.anchors import anchored
 from autoplan.search.pipeline.objectives import Row, dealt
-from autoplan.search.pipeline.range_rows import RangeRows, lengths_of
+from autoplan.search.pipeline.range_rows import ModeRows, RangeRows, lengths_of
 from cost_models.schedules import PipelineShape
 from tests.unit import joint_configs
 from tests.unit.joint_problems import all_cuts, random_problem
@@ -124,6 +124,43 @@ def test_values_of_ranges_are_the_same_one_by_one():
         wanted += sum(rows.weights[rank] * tables[:, first, stop])
         assert values[rank, length, stop] == pytest.approx(wanted)
         assert rows.at(rank, first, stop, tables) == pytest.approx(wanted)
+
+
+def test_ranges_are_told_apart_by_how_many_blocks_run_again():
+    """Those of none and of one block are exact, those of more are no more than the least."""
+    rng = np.random.default_rng(2)
+    is_block = np.array([False, True, True, True, True, False])
+    shape = PipelineShape(schedule="1f1b", ranks=3, stages=3, microbatches=4)
+    lengths = lengths_of(Row(is_block=tuple(is_block.tolist()), shape=shape), 4)
+    nothing, again = rng.random((2, 3, 6))
+    least = np.where(is_block, np.minimum(nothing, again), nothing)
+    modes = ModeRows(
+        nothing=_summed(nothing),
+        again=np.where(is_block, again - nothing, np.inf),
+        above=np.where(is_block, again - least, np.inf),
+    )
+    tables = lengths.of(np.zeros((1, 7, 7)))
+    found = modes.over(lengths, tables, _summed(least).over(lengths, tables))
+    for rank, length, stop in np.argwhere(lengths.allowed):
+        items = range(lengths.start[length, stop], stop)
+        ways = itertools.product(*((False, True) if is_block[item] else (False,) for item in items))
+        wanted = [math.inf] * 3
+        for way in ways:
+            values = (
+                (again if made else nothing)[rank, item]
+                for item, made in zip(items, way, strict=True)
+            )
+            number = min(2, sum(way))
+            wanted[number] = min(wanted[number], sum(values))
+        assert found[:2, rank, length, stop] == pytest.approx(wanted[:2])
+        assert found[2, rank, length, stop] <= wanted[2] + 1e-9
+        assert math.isinf(wanted[2]) == math.isinf(found[2, rank, length, stop])
+
+
+def _summed(values: np.ndarray) -> RangeRows:
+    """Sums of values by rank and item."""
+    sums = np.concatenate([np.zeros((len(values), 1)), values.cumsum(axis=1)], axis=1)
+    return RangeRows(ends=sums, begins=-sums, weights=np.zeros((len(values), 1)))
 
 
 @settings(deadline=None, max_examples=60)

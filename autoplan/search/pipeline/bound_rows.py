@@ -18,7 +18,7 @@ import numpy.typing as npt
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates
 from autoplan.search.pipeline.item_values import ItemValues, Wanted
 from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
-from autoplan.search.pipeline.range_rows import RangeRows
+from autoplan.search.pipeline.range_rows import ModeRows, RangeRows
 from autoplan.search.pipeline.rank_rates import (
     BYTE,
     NAMES,
@@ -110,8 +110,8 @@ class BoundRows:
             for name in counting
             for price_s in prices
         ]
-        values = iter(self.values.of(asked, pricer))
-        nothing = np.zeros((len(self.rates.ranks), len(self.costs.is_block)))
+        values = iter(self._values_of(asked, pricer))
+        nothing = [np.zeros((len(self.rates.ranks), len(self.costs.is_block)))]
         share, extra = (
             [next(values) if name in counting else nothing for _ in prices] for name in NAMES
         )
@@ -119,8 +119,8 @@ class BoundRows:
             PricedRows(
                 share=self._rows("share", price_s, of_share, pricer),
                 extra=self._rows("extra", price_s, of_extra, pricer),
-                share_items=of_share,
-                extra_items=of_extra,
+                share_items=np.min(of_share, axis=0),
+                extra_items=np.min(of_extra, axis=0),
             )
             for price_s, of_share, of_extra in zip(prices, share, extra, strict=True)
         ]
@@ -130,8 +130,8 @@ class BoundRows:
     ) -> PricedRows:
         """Bounds of given items, by rank and item, where memory has no price."""
         return PricedRows(
-            share=self._rows("share", 0.0, share_items, pricer),
-            extra=self._rows("extra", 0.0, extra_items, pricer),
+            share=self._rows("share", 0.0, [share_items], pricer),
+            extra=self._rows("extra", 0.0, [extra_items], pricer),
             share_items=share_items,
             extra_items=extra_items,
         )
@@ -151,10 +151,12 @@ class BoundRows:
         root, blocks = (self.rates.bytes_held(of_blocks=each) for each in (False, True))
         rows = RateRows(seconds=root, byte=root), RateRows(seconds=blocks, byte=blocks)
         pricer = ItemPricer(costs=self.costs)
-        (items,) = self.values.of([Wanted(rows=rows, byte_price_s=0.0)], pricer)
+        (items,) = self._values_of([Wanted(rows=rows, byte_price_s=0.0)], pricer)
         if not of_blocks:
-            items = np.where(self.costs.is_block, 0.0, items)
-        return _summed(items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root, pricer))
+            items = [np.where(self.costs.is_block, 0.0, each) for each in items]
+        return self._ranges(
+            items, self._ends.leaving_bytes, 0.0, self._weights(blocks, root, pricer)
+        )
 
     def _apart(self, name: Name, pricer: ItemPricer) -> tuple[Floats, Floats]:
         """Calls of every stage and messages between stages, by rank and end or begin of a range."""
@@ -165,12 +167,43 @@ class BoundRows:
             ends_s = ends_s + self.costs.shared_s * np.array(counted)[:, None]
         return ends_s, begins_s
 
-    def _rows(self, name: Name, price_s: Price, items: Floats, pricer: ItemPricer) -> RangeRows:
+    @property
+    def cases(self) -> int:
+        """Of ranges, as of ``RangeTables``."""
+        return 3 if self.values.model.modes else 1
+
+    def _values_of(self, wanted: Sequence[Wanted], pricer: ItemPricer) -> list[tuple[Floats, ...]]:
+        """As of ``ItemValues``, in each mode that is told apart."""
+        model = self.values.model
+        found = [self.values.of(wanted, pricer, each) for each in model.modes or (model.menus,)]
+        return list(zip(*found, strict=True))
+
+    def _rows(
+        self, name: Name, price_s: Price, items: Sequence[Floats], pricer: ItemPricer
+    ) -> RangeRows:
         """What ranges cost: their items, what is apart from them, and memory."""
         apart_s = self._apart(name, pricer)
         root, blocks = (rows.at(price_s) for rows in self._rates[name])
         ends_s = apart_s[0] + blocks[:, [BYTE]] * self._ends.leaving_bytes
-        return _summed(items, ends_s, apart_s[1], self._weights(blocks, root, pricer))
+        return self._ranges(items, ends_s, apart_s[1], self._weights(blocks, root, pricer))
+
+    def _ranges(
+        self, items: Sequence[Floats], ends: Floats, begins: Floats | float, weights: Floats
+    ) -> RangeRows:
+        """Sums over items, and what is beside them.
+
+        Args:
+            items: by mode.
+        """
+        least = np.min(items, axis=0)
+        rows = _summed(least, ends, begins, weights)
+        if len(items) == 1:
+            return rows
+        again, above = (
+            np.where(self.costs.is_block, items[1] - less, np.inf) for less in (items[0], least)
+        )
+        nothing = _summed(items[0], ends, begins, weights)
+        return replace(rows, modes=ModeRows(nothing=nothing, again=again, above=above))
 
     def _weights(self, blocks: Floats, root: Floats, pricer: ItemPricer) -> Floats:
         """By rank, what each of ``tables`` counts: memory at its price, and parameters at theirs

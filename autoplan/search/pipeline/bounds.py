@@ -100,7 +100,7 @@ class Bounds:
             fitting: all ranges so that the fewest bytes of their items fit.
         """
         while True:
-            kept = self._fitting if fitting else self._tables.allowed
+            kept = self._fitting if fitting else self._tables.allowed[None]
             found = partition(self._tables.bands(kept))
             value = found.value if found else math.inf
             if not self._widens(value):
@@ -138,13 +138,14 @@ class Bounds:
         return self._values.prices(region, rates, pricer)
 
     def open_to(self, below_s: float) -> tuple[RangeTables, Bools]:
-        """The ranges that can be in a plan that is faster."""
+        """The ranges that can be in a plan that is faster, by case."""
         room_s = below_s - self.head_s
         while self._widens(room_s):
             pass
         bands = self._tables.bands(self._fitting)
         least = bands.least_share()
-        return self._tables, bands.extra < (room_s - least.share if least else -math.inf)
+        below = bands.extra < (room_s - least.share if least else -math.inf)
+        return self._tables, self._fitting & below
 
     @property
     def model(self) -> Model:
@@ -170,7 +171,7 @@ class Bounds:
             self._held = self._held or [self.rows.held()]
             self._fits = self._tables.allowed & self._tables.of(self._steps_fit)
             for held in self._held:
-                self._fits &= self._tables.over(held) <= _ROUNDING_BYTES
+                self._fits = self._fits & (self._tables.over(held) <= _ROUNDING_BYTES)
         return self._fits
 
     @cached_property
@@ -178,7 +179,9 @@ class Bounds:
         return steps_fit(self._costs, self.model)
 
     def _tables_to(self, longest: int) -> RangeTables:
-        tables = RangeTables(self.rates.row, min(longest, self._most), self.rows.tables)
+        tables = RangeTables(
+            self.rates.row, min(longest, self._most), self.rows.tables, self.rows.cases
+        )
         for rows in self._tried:
             tables.add(rows)
         return tables

@@ -13,6 +13,7 @@ from autoplan.search.pipeline.whole import Apart
 from autoplan.search.pricing import Pricing
 from autoplan.search.regions.column import Menu, Prices
 from autoplan.search.regions.menus import (
+    WHOLE_MODES,
     Crossing,
     Recompute,
     RegionMenus,
@@ -55,6 +56,20 @@ class Family:
     def free(self) -> Mapping[str, Menu]:
         """Menus whose boundaries are free: for bounds."""
         return {key: self.menus.free(key) for key in self.counts}
+
+    @cached_property
+    def modes(self) -> tuple[Mapping[str, Menu], ...]:
+        """Where blocks run nothing or all again, and no single calls, menus of the one and the
+        other; parts of the root, which run nothing again, have the same in both."""
+        blocks = dict.fromkeys(
+            key for key, item in zip(self.keys, self.menus.stack.items, strict=True) if item.kind
+        )
+        if not all(self.menus.runs_whole(key) for key in blocks):
+            return ()
+        nothing, again = (
+            {key: self.menus.in_mode(key, mode) for key in blocks} for mode in WHOLE_MODES
+        )
+        return {**self.free, **nothing}, {**self.free, **again}
 
     def fixed(self, boundary: Boundary) -> Mapping[str, Menu]:
         """Menus of items that meet in given placements: for plans."""

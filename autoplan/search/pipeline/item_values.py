@@ -47,11 +47,20 @@ class ItemValues:
     row: Row
     late: frozenset[str] = frozenset()
 
-    def of(self, wanted: Sequence[Wanted], pricer: ItemPricer) -> list[Floats]:
+    def of(
+        self,
+        wanted: Sequence[Wanted],
+        pricer: ItemPricer,
+        menus: Mapping[str, Menu] | None = None,
+    ) -> list[Floats]:
         """Bounds of the items' values by rank and item, never above the least, for each objective.
 
         Items that a rank cannot have count there as on the nearest rank that can.
+
+        Args:
+            menus: those of the model, if not given.
         """
+        menus = menus or self.model.menus
         found = [np.zeros((len(self._ranks), len(self._regions))) for _ in wanted]
         for number, (key, ranks) in enumerate(self._regions.items()):
             of_blocks = self.is_block[key]
@@ -62,7 +71,7 @@ class ItemValues:
                 at = rows.at(one.byte_price_s)
                 asked.append([self.prices(key, rates_of(at[rank]), pricer) for rank in anchors])
                 mixes.append(mix)
-            values = iter(_least_values(self.model.menus[key], [p for row in asked for p in row]))
+            values = iter(_least_values(menus[key], [p for row in asked for p in row]))
             for into, mix, row in zip(found, mixes, asked, strict=True):
                 into[:, number] = mix @ np.array([next(values) for _ in row])
         return [values[:, self._region_of] for values in found]

@@ -19,9 +19,12 @@ class Model:
         menus: of each region.
         elements: of each region.
         tied: parameters that several parts of the root read.
+        modes: where blocks run all again or nothing, menus of the one and of the other, and of all
+            else: those that run nothing again first.
     """
 
     keys: tuple[str, ...]
     menus: Mapping[str, Menu]
     elements: Mapping[str, Elements]
     tied: tuple[Tied, ...] = ()
+    modes: tuple[Mapping[str, Menu], ...] = ()

@@ -38,6 +38,20 @@ class Lengths:
         """From tables by begin and end, of shape (any, items + 1, items + 1), those by length."""
         return tables[:, self.start, np.arange(tables.shape[2])]
 
+    def least_of(self, values: Floats) -> Floats:
+        """The least value of the items of each range, from values by rank and item."""
+        least = np.full((len(values), values.shape[1] + 1), np.inf)
+        found = []
+        for length in range(1, self.shortest + len(self.start)):
+            np.minimum(least[:, length:], values[:, : -length + 1 or None], out=least[:, length:])
+            found.append(least.copy())
+        return np.stack(found[self.shortest - 1 :], axis=1)
+
+    def sums_of(self, values: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Of how many items of each range something holds."""
+        ends = np.concatenate([[0], np.cumsum(values)])
+        return ends - ends[self.start]
+
 
 def lengths_of(row: Row, longest: int) -> Lengths:
     """The ranges of up to ``longest`` items."""
@@ -54,17 +68,48 @@ def lengths_of(row: Row, longest: int) -> Lengths:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ModeRows:
+    """Values of ranges whose blocks each run all again or nothing.
+
+    Attributes:
+        nothing: of ranges of which no block runs again.
+        again: of each block that does, by rank and item, how much more than one that does not; inf
+            for what is no block.
+        above: how much more than the better of the two.
+    """
+
+    nothing: RangeRows
+    again: Floats
+    above: Floats
+
+    def over(self, lengths: Lengths, tables: Floats, least: Floats) -> Floats:
+        """By number of blocks that run again (the last is of two or more), rank, length and end.
+
+        Args:
+            tables: as of ``RangeRows.over``.
+            least: values of ranges however their blocks run.
+        """
+        nothing = self.nothing.over(lengths, tables)
+        again, above = (lengths.least_of(each) for each in (self.again, self.above))
+        blocks = lengths.sums_of(np.isfinite(self.above[0]))
+        several = np.where(blocks > 1, least + 2 * above, np.inf)
+        return np.array([nothing, nothing + again, several])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RangeRows:
     """Values of all ranges of all ranks.
 
     Attributes:
         ends, begins: of shape (ranks, items + 1).
         weights: of shape (ranks, tables).
+        modes: of ranges by what their blocks run again, where that is known.
     """
 
     ends: Floats
     begins: Floats
     weights: Floats
+    modes: ModeRows | None = None
 
     def over(self, lengths: Lengths, tables: Floats) -> Floats:
         """By rank, length and end.

@@ -36,6 +36,7 @@ from autoplan.search.pipeline.trips import Trips
 from cost_models.schedules import PipelineShape
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 _HIGHEST = 1.1
 """The highest limit tried, over the bound that is known."""
 _HALVINGS = 12
@@ -69,11 +70,13 @@ class RoundTrips:
         self._tried_there: list[PricedRows] = []
 
     def add(self, prices: Floats, pricer: ItemPricer) -> None:
-        """Raises the bounds by prices of memory, one for each rank."""
+        """Raises the bounds by prices of memory, one for each rank. Where cases are told apart,
+        memory can be free in some."""
+        asked = [prices, np.zeros_like(prices)][: self._rows.cases]
         for rows in (self._rows, *self._rows.recomputing):
-            self._tried += rows.of([prices], pricer)
+            self._tried += rows.of(asked, pricer)
         for rows in (self._ending, *self._ending.recomputing):
-            self._tried_ending += rows.of([prices], pricer)
+            self._tried_ending += rows.of(asked, pricer)
         self._tried_there += self._there.of([0.0], pricer)
 
     def bound_s(self, known_s: float, below_s: float, cuts: Sequence[int]) -> float:
@@ -89,7 +92,7 @@ class RoundTrips:
         if least is None:
             return below_s
         beside_s = least.share + self._bounds.head_s
-        trips = self._trips(cuts, tables, bands, beside_s)
+        trips = self._trips(cuts, tables, kept, beside_s)
         low_s, high_s = known_s, min(below_s, _HIGHEST * known_s)
         if not trips.fit(high_s - beside_s):
             return high_s
@@ -102,25 +105,27 @@ class RoundTrips:
         return low_s
 
     def _trips(
-        self, cuts: Sequence[int], tables: RangeTables, bands: Bands, beside_s: float
+        self, cuts: Sequence[int], tables: RangeTables, kept: Bools, beside_s: float
     ) -> Trips:
         """What paths take of the ranges that are open, beyond the shares."""
-        cycle_s, own_s = _highest(tables, self._tried)
-        ending_s, turns_s = _highest(tables, self._tried_ending)
-        there_s, _ = _highest(tables, self._tried_there)
+        turn, ending, there = (
+            _highest(tables, tried, kept)
+            for tried in (self._tried, self._tried_ending, self._tried_there)
+        )
+        bands = tables.bands(kept)
         passages = Passages(
             once=bands,
-            there=tables.banded(there_s, bands.extra, bands.share < np.inf),
-            ending_s=ending_s,
-            turns_s=turns_s,
+            there=there,
+            ending_s=ending.share,
+            turns_s=ending.extra,
             sent_s=self._range_ends.sent_s,
             start=tables.start,
             left=self._left,
         )
-        own_s = np.maximum(own_s, passages.last_s())
+        own_s = np.maximum(turn.extra, passages.last_s())
         at = np.arange(len(cuts) - 1), np.diff(cuts) - bands.shortest, np.array(cuts[1:])
         return Trips(
-            cycle_s=cycle_s,
+            cycle_s=turn.share,
             own_s=own_s,
             extra_s=np.maximum(bands.extra, passages.least_s() - beside_s),
             own_reference_s=np.where(own_s[at] < np.inf, own_s[at], 0.0),
@@ -155,7 +160,7 @@ def _with(rows: BoundRows, objectives: Iterable[RankObjective]) -> BoundRows:
     return replace(rows, rates=replace(rows.rates, objectives=tuple(objectives)))
 
 
-def _highest(tables: RangeTables, tried: Sequence[PricedRows]) -> tuple[Floats, Floats]:
-    """The highest bounds of both objectives."""
+def _highest(tables: RangeTables, tried: Sequence[PricedRows], kept: Bools) -> Bands:
+    """The highest bounds of both objectives, of ranges that are kept."""
     share = np.max([tables.over(rows.share) for rows in tried], axis=0)
-    return share, np.max([tables.over(rows.extra) for rows in tried], axis=0)
+    return tables.banded(share, np.max([tables.over(rows.extra) for rows in tried], axis=0), kept)

@@ -220,6 +220,7 @@ class ConfigSearch:
             menus=family.free,
             elements=family.elements,
             tied=tied_of(family.menus) if self._config.pp == 1 else (),
+            modes=family.modes,
         )
         least = replace(
             self._costs,

@@ -64,7 +64,7 @@ class Trips:
                 over = np.maximum(0.0, goes_on)
             else:
                 over = np.where(over < np.inf, 0.0, np.inf)
-            short_s = goal_s[rank] - self.cycle_s[rank]
+            short_s = np.where(open_[rank], goal_s[rank] - self.cycle_s[rank], 0.0)
             reached = np.where(open_[rank], over[self.start] - short_s, np.inf)
             trips = int(self.left[rank]) // (trip + 1)
             if trips:

@@ -30,9 +30,12 @@ from autoplan.trace.stack import Stack
 
 Recompute = Literal["free", "blocks", "none", "full"]
 
+WHOLE_MODES = Mode.NOTHING, Mode.ALL
+"""All of a block runs again, or nothing of it."""
+
 _MODES: Mapping[Recompute, tuple[Mode, ...]] = {
     "free": (Mode.NOTHING, Mode.ALL, Mode.CALLS),
-    "blocks": (Mode.NOTHING, Mode.ALL),
+    "blocks": WHOLE_MODES,
     "none": (Mode.NOTHING,),
     "full": (Mode.ALL,),
 }
@@ -162,6 +165,15 @@ class RegionMenus:
         A boundary that both enters and leaves the region has one placement all the same.
         """
         return self._menu(key, {})
+
+    def runs_whole(self, key: str) -> bool:
+        """Whether a region runs all again or nothing, both of which are offered."""
+        tables = self.tables(key)
+        return tuple(tables.ways[mode].mode for mode in tables.offered) == WHOLE_MODES
+
+    def in_mode(self, key: str, mode: Mode) -> RegionMenu:
+        """As ``free``, in one mode that is offered."""
+        return RegionMenu(self.tables(key).only((mode,)), {})
 
     def fixed(self, key: str, given: Mapping[str, Placement]) -> RegionMenu:
         """A region's menu with placements of boundaries and shared parameters given, by name.
