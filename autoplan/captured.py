@@ -29,6 +29,7 @@ def captured(
     from autoplan.trace.capture import capture
     from autoplan.trace.precision import COMPUTE_DTYPES
 
+    on_host = launch.runs_on_host(job)
     return capture(
         case.model,
         case.example_inputs,
@@ -36,9 +37,10 @@ def captured(
         batch_dims=batch_dims,
         dtype=COMPUTE_DTYPES[job.precision],
         global_batch=job.global_batch,
+        kernels="cpu" if on_host else "gpu",
         unfuses_attention=unfuses_attention,
         batch_norm=job.batch_norm,
-        autocast_on=launch.autocast_on(job),
+        autocast_on="cpu" if on_host else None,
     )
 
 
@@ -58,5 +60,5 @@ def forward_of(case: ModelUnderPlan, job: Job) -> ModelForward:
         dtype=COMPUTE_DTYPES[job.precision],
         constants={name: value for name, value, _ in named if not isinstance(value, Tensor)},
         batch_norm=job.batch_norm,
-        autocast_on=launch.autocast_on(job),
+        autocast_on="cpu" if launch.runs_on_host(job) else None,
     )

@@ -78,18 +78,17 @@ def shipped_cluster() -> str:
     )
 
 
-def autocast_on(job: Job) -> str | None:
-    """The kind of device whose ``torch.autocast`` a job's model has: ``cpu``, or none on GPUs.
+def runs_on_host(job: Job) -> bool:
+    """Whether a job's ranks are processes on CPUs.
 
-    What autocast does on a GPU can be seen there alone, and plans are made anywhere. A cluster that
-    this machine has no profile of may be one of GPUs.
+    A cluster that this machine has no profile of may be one of GPUs.
     """
     if dist.is_initialized() and dist.get_backend() == "nccl":
-        return None
+        return False
     try:
-        return "cpu" if load(job.cluster).runs_on_host else None
+        return load(job.cluster).runs_on_host
     except ProfileFault:
-        return None
+        return False
 
 
 def matches(profile: str, profile_bytes: int, device: str, device_bytes: int) -> bool:

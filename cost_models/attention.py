@@ -6,6 +6,9 @@ backward) and a softmax that no tensor core helps with, plus a ramp. Tiles run i
 device, so short sequences with few heads do not fill it. A causal mask skips the blocks above the
 diagonal; those on it are done in full, and the last tile is twice as long as the mean.
 
+A device without multiprocessors is a CPU. PyTorch's kernel there takes keys in blocks of 512, and a
+causal mask skips whole blocks only: up to 512 positions nothing is skipped.
+
 Sources: FlashAttention-2 (arXiv:2307.08691), section 3.2 for the tiles and section 4 for counting
 operations; FlashAttention-3 (arXiv:2407.08608), figures 5 and 6, which docs/costs.md compares with.
 """
@@ -13,6 +16,7 @@ operations; FlashAttention-3 (arXiv:2407.08608), figures 5 and 6, which docs/cos
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from cost_models.gemm import wave_share
 from cost_models.peaks import element_bytes, peak_flops_per_s, streaming_bytes_per_s
@@ -20,6 +24,7 @@ from cost_models.work import FlashAttention
 from hardware_profiles.spec import DeviceSpec
 
 TILE = 128
+CPU_KEY_BLOCK = 512  # kvSplitSize of cpu_flash_attention in PyTorch
 RAMP_S = 2e-6
 HEAD_DIM_STEP = 32
 SOFTMAX_S = 32e-12  # of a multiprocessor for one score; 16 exponentials a clock take 36e-12
@@ -42,14 +47,22 @@ def _generation_share(work: FlashAttention, device: DeviceSpec) -> float:
 
 def _newest_s(work: FlashAttention, device: DeviceSpec) -> float:
     if device.sm_count is None:
-        rate = peak_flops_per_s(work.dtype, device) * _stated_efficiency(work.backward, device)
-        return max(work.flops / rate, attention_bytes(work) / streaming_bytes_per_s(device))
+        return _on_cpu_s(work, device)
     tile_s, longest_s = _tile_s(work, device, device.sm_count)
     tiled = work.keys if work.backward else work.queries
     tiles = work.batch * work.heads * math.ceil(tiled / TILE)
     compute_s = max(wave_share(tiles, device.sm_count) * tile_s, longest_s)
     memory_rate = streaming_bytes_per_s(device)
     return max(compute_s, attention_bytes(work) / memory_rate) + _apart_bytes(work) / memory_rate
+
+
+def _on_cpu_s(work: FlashAttention, device: DeviceSpec) -> float:
+    """At the stated rate over all blocks of keys of which the mask leaves a part."""
+    rate = peak_flops_per_s(work.dtype, device) * _stated_efficiency(work.backward, device)
+    flops = replace(work, causal=False).flops
+    if work.causal:
+        flops *= (work.keys + min(work.keys, CPU_KEY_BLOCK)) / (2 * work.keys)
+    return max(flops / rate, attention_bytes(work) / streaming_bytes_per_s(device))
 
 
 def attention_bytes(work: FlashAttention) -> float:

@@ -1,8 +1,8 @@
 """The kernels of an operator under a strategy: what one rank is asked to run for it.
 
-Products and fused attention become kernels with the shapes of the rank's shards; the backward of a
-product is one more product for each factor that learns. Convolutions are implicit products.
-Lookups touch the rows that are read (``lookup_kernels``).
+Products become kernels with the shapes of the rank's shards, and so does attention
+(``attention_kernels``); the backward of a product is one more product for each factor that learns.
+Convolutions are implicit products. Lookups touch the rows that are read (``lookup_kernels``).
 Experts are products of as many rows as tokens are routed to each, the same to all.
 Dropout streams what its mask is made of besides (``runtime.dropout_mask``), and a BatchNorm that
 takes statistics what its steps pass on (``runtime.batch_norm``).
@@ -20,15 +20,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoplan.search.attention_kernels import attention_work
 from autoplan.search.lookup_kernels import LOOKUPS, lookup_work
 from autoplan.sharding.placement import local_shape
 from autoplan.sharding.rules import is_attention, recurrent
-from autoplan.sharding.rules.attention import CAUSAL_OF_ROWS
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
 from cost_models.recurrent import Recurrence
-from cost_models.work import Contraction, FlashAttention, Gemm, Streaming, Work
+from cost_models.work import Contraction, Gemm, Streaming, Work
 
 _FIRST_FACTOR = {
     "aten.linear.default": 0,
@@ -43,7 +43,6 @@ _CONVOLUTIONS = {
 }
 _EXPERTS = "autoplan.experts.default"
 _EXPERTS_PASSES = 14  # sort 2, ends, rows, gathers 2, activation, products 2, adding 4, cast
-_IS_CAUSAL = 5
 LEAST_QUERIES = 512
 """Of a rank, where queries are split."""
 _DROPOUT = "aten.dropout.default"
@@ -119,7 +118,8 @@ def kernels_of(
         output=local_shape(node.outputs[0].shape, strategy.outputs[0], ranks),
     )
     if is_attention(node.target):
-        return _attention(call)
+        work = attention_work(node, read, call.shapes)
+        return Kernels(forward=work.forward, backward=work.backward, inner_bytes=work.inner_bytes)
     if node.target in _FIRST_FACTOR:
         return _product(call, _FIRST_FACTOR[node.target])
     if node.target in _CONVOLUTIONS:
@@ -271,38 +271,6 @@ def _recurrent(call: _Call) -> Kernels:
         ),
         backward_weight=of_weights * all(call.stored[number] for number in matrices),
     )
-
-
-def _attention(call: _Call) -> Kernels:
-    """(..., heads, queries, head_dim); a mask given as a tensor skips no scores.
-
-    Of causal queries that ``tp`` splits by their places the last rank sees the most keys: all but
-    half of its own in the mean. Over ``cp`` each rank sees half of all (``sharding.context``).
-    """
-    query, key, value = call.shapes[:3]
-    causal = call.argument(_IS_CAUSAL, "is_causal", False) is True
-    keys = key[-2]
-    if causal and query[-2] < call.read[0].shape[-2]:
-        causal, keys = False, keys - query[-2] // 2
-    if call.node.target == CAUSAL_OF_ROWS:
-        causal, keys = False, keys // 2
-
-    def kernel(backward: bool) -> FlashAttention:
-        return FlashAttention(
-            batch=math.prod(query[:-3]),
-            heads=query[-3],
-            kv_heads=key[-3],
-            queries=query[-2],
-            keys=keys,
-            head_dim=query[-1],
-            value_dim=value[-1],
-            dtype=call.node.outputs[0].dtype,
-            causal=causal,
-            backward=backward,
-        )
-
-    learns = any(operand.requires_grad for operand in call.read[:3])
-    return Kernels(forward=(kernel(False),), backward=(kernel(True),) * learns)
 
 
 def _experts(call: _Call, split: int) -> Kernels:

@@ -118,8 +118,18 @@ def test_head_dimensions_are_padded():
 
 def test_without_multiprocessors_attention_is_its_roofline():
     cpu = DEVICES["cpu-gloo"]
-    work = flash(dtype="float32", causal=True)
+    work = flash(dtype="float32", causal=False)
     assert kernel_s(work, cpu) == pytest.approx(work.flops / (50e9 * 0.6), rel=1e-3)
+
+
+@pytest.mark.parametrize("positions", [64, 512, 1024, 4096])
+def test_on_cpus_a_causal_mask_skips_whole_blocks_of_keys(positions):
+    """A query sees the block of 512 keys that it stands in, and all before it."""
+    cpu = replace(DEVICES["cpu-gloo"], launch_s=0.0)
+    work = flash(dtype="float32", causal=False, queries=positions, keys=positions)
+    seen = sum(min(512 * (query // 512 + 1), positions) for query in range(positions))
+    share = seen / positions**2
+    assert kernel_s(replace(work, causal=True), cpu) == pytest.approx(share * kernel_s(work, cpu))
 
 
 def test_nothing_to_do_takes_no_time():
