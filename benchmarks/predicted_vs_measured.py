@@ -2,12 +2,13 @@
 
 Small models are trained by plans over 1, 2 and 4 processes of this machine; their step time and
 live bytes stand beside what the profile of the machine predicts. Nothing is fitted to them. The
-profile is one of ``autoplan profile``; without ``--cluster`` a quick one is measured first.
+profile is one of ``autoplan profile``; without ``--cluster`` every pass measures a quick one first,
+since what a shared machine gives moves by a quarter within minutes.
 
-Every pass measures all pairs one after the other; the pass in the middle of those that other work
-disturbed least counts. Rows are kept in the file of ``--resume`` as they are made, which later
-calls go on with: their pairs are not measured in turn with those of earlier ones, and the limit of
-``--seconds`` ends a call between two pairs. Ends with 1 where a target is missed.
+Every pass measures all pairs one after the other; the pass whose error is in the middle of those
+that other work disturbed least counts. Rows are kept in the file of ``--resume`` as they are made,
+which later calls go on with: their pairs are not measured in turn with those of earlier ones, and
+the limit of ``--seconds`` ends a call between two pairs. Ends with 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autoplan.errors import AutoplanError
@@ -37,7 +38,7 @@ _MIB = 2**20
 
 def fill(
     path: Path,
-    cluster: str,
+    cluster_of: Callable[[int], str],
     pairs: Sequence[Pair],
     *,
     passes: int,
@@ -47,6 +48,7 @@ def fill(
     """Measures what the file lacks of ``passes`` undisturbed passes, until time is up.
 
     Args:
+        cluster_of: the profile of a pass, asked for once where the pass has something to measure.
         steps: timed in each pass.
         seconds_s: after which no pair is begun.
     """
@@ -54,6 +56,7 @@ def fill(
 
     end_s = time.monotonic() + seconds_s
     for number in range(passes):
+        cluster = ""
         for pair in pairs:
             known = [row for row in read(path) if row.pair == pair.name]
             good = [row for row in known if row.other_load <= MOST_LOAD]
@@ -61,6 +64,7 @@ def fill(
                 continue
             if time.monotonic() > end_s:
                 return
+            cluster = cluster or cluster_of(number)
             row = measured(pair, cluster, steps)
             append(path, row)
             print(f"{line(row)}  other work {row.other_load:.0%}", file=sys.stderr, flush=True)
@@ -114,7 +118,9 @@ def _profiled(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predicted against measured on this machine")
-    parser.add_argument("--cluster", help="profile of this machine; by default a quick one is made")
+    parser.add_argument(
+        "--cluster", help="profile of this machine; by default a pass makes one"
+    )
     parser.add_argument("--only", help="pairs whose name holds this")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="timed in each pass")
@@ -128,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             fill(
                 path,
-                given.cluster or _profiled(Path(folder, "here.toml")),
+                lambda number: given.cluster or _profiled(Path(folder, f"pass-{number}.toml")),
                 pairs,
                 passes=given.passes,
                 steps=given.steps,

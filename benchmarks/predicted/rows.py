@@ -57,8 +57,8 @@ def append(path: Path, row: Row) -> None:
 
 
 def combined(rows: Iterable[Row], most_load: float) -> list[Row]:
-    """One row for each pair: the pass with the median time of those that other work disturbed
-    least: all with at most this load, or the one with the least."""
+    """One row for each pair: the pass whose time error is the median of those that other work
+    disturbed least: all with at most this load, or the one with the least."""
     of_pair: dict[str, list[Row]] = {}
     for row in rows:
         of_pair.setdefault(row.pair, []).append(row)
@@ -68,8 +68,8 @@ def combined(rows: Iterable[Row], most_load: float) -> list[Row]:
 def _middle(found: Sequence[Row], most_load: float) -> Row:
     least = min(row.other_load for row in found)
     kept = [row for row in found if row.other_load <= max(most_load, least)]
-    middle_s = statistics.median_low([row.measured_s for row in kept])
-    return next(row for row in kept if row.measured_s == middle_s)
+    middle = statistics.median_low([row.time_error for row in kept])
+    return next(row for row in kept if row.time_error == middle)
 
 
 def _row(found: dict) -> Row:

@@ -34,6 +34,13 @@ def test_the_middle_of_undisturbed_passes_counts():
     assert row.measured_s == 2.0
 
 
+def test_a_pass_is_judged_by_the_profile_that_was_measured_with_it():
+    slow_hour = replace(ROW, predicted_s=3.0, measured_s=3.3)
+    middle = replace(ROW, predicted_s=1.0, measured_s=1.2)
+    (row,) = combined([middle, slow_hour, replace(ROW, predicted_s=0.5)], 0.05)
+    assert row == middle
+
+
 def test_without_an_undisturbed_pass_the_least_disturbed_counts():
     (row,) = combined(rows_of((5.0, 0.5), (1.0, 0.3), (3.0, 0.4)), 0.05)
     assert row.measured_s == 1.0
@@ -54,6 +61,20 @@ def test_targets_are_met_or_missed(capsys):
     assert not predicted_vs_measured.print_scores(under)
     slow = [replace(row, measured_s=2 * row.predicted_s) for row in good]
     assert not predicted_vs_measured.print_scores(slow)
+
+
+def test_every_pass_has_a_profile_of_its_own(tmp_path, monkeypatch):
+    rows: list[Row] = []
+
+    def measured(pair, cluster, steps):
+        rows.append(replace(ROW, pair=pair.name, cluster=cluster))
+        return rows[-1]
+
+    monkeypatch.setattr(measure, "measured", measured)
+    predicted_vs_measured.fill(
+        tmp_path / "rows.jsonl", "pass {}".format, PAIRS[:2], passes=2, steps=3, seconds_s=1e9
+    )
+    assert [row.cluster for row in rows] == ["pass 0", "pass 0", "pass 1", "pass 1"]
 
 
 def test_a_file_is_gone_on_with_and_disturbed_passes_are_taken_again(tmp_path, monkeypatch):
