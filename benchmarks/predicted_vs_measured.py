@@ -118,9 +118,7 @@ def _profiled(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predicted against measured on this machine")
-    parser.add_argument(
-        "--cluster", help="profile of this machine; by default a pass makes one"
-    )
+    parser.add_argument("--cluster", help="profile of this machine; by default a pass makes one")
     parser.add_argument("--only", help="pairs whose name holds this")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="timed in each pass")
