@@ -2,7 +2,8 @@
 
 Which arguments are sizes is read from the operator's schema, by name: the ``size`` or ``shape`` of
 a view or a new tensor, the ``sizes`` of an unflattened dim, the pieces of a split, the ``length``
-of a narrow, the ``groups`` of channels, the ``repeats`` of what is there once. A ``BatchInt``
+of a narrow, the ``groups`` of channels, the ``repeats`` of what is there once. The ``size`` of an
+affine grid is that of the image, of which the grid has the samples alone. A ``BatchInt``
 anywhere else is arithmetic on the global batch. In operators of other libraries these names mean
 whatever they like, and arguments stay as they are.
 """
@@ -23,6 +24,7 @@ _STRICT_VIEWS = {
 }
 
 _GROUPS = ("groups", "num_groups")
+_GRID = "aten.affine_grid_generator.default"
 
 
 def local_target(target: str) -> str:
@@ -43,6 +45,8 @@ def local_arguments(
     def localise(name: str, value: Arg) -> Arg:
         if not node.target.startswith("aten."):
             return _resolve(value, batch)
+        if node.target == _GRID and isinstance(value, tuple):
+            return outputs[0][0], *value[1:]
         if name in _GROUPS and isinstance(value, int):
             return _local_groups(value, node.outputs[0].shape, outputs[0])
         if name == "repeats" and isinstance(value, tuple):
@@ -91,7 +95,7 @@ def _size(name: str, value: Arg, given: Mapping[str, Arg], outputs: tuple[Shape,
 
 def _resolve(value: Arg, batch: int) -> Arg:
     if isinstance(value, BatchInt):
-        return value.coefficient * batch
+        return value.at(batch)
     if isinstance(value, tuple):
         return tuple(_resolve(item, batch) for item in value)
     return value

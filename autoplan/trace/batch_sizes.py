@@ -4,13 +4,15 @@ The second batch is the global one, so that a forward that does otherwise at lar
 small ones is found out.
 
 A size that is equal in both is a constant; one that grows with the batch is a multiple of it.
-Anything else (a size ``batch + 1``, a graph with other nodes) cannot be written for a global batch
-and is refused with the node and its source line.
+Numbers that are computed with may also count pairs of samples, or all but one of them, and a matrix
+of samples by samples is kept in memory that grows with the square of the batch. Anything else (a
+size ``batch + 1``, a graph with other nodes) cannot be written for a global batch and is refused
+with the node and its source line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import fx
@@ -24,6 +26,8 @@ FIRST = 2
 _SECOND = 3
 
 Batches = tuple[int, int]
+_FORMS = ((0,), (0, 0), (-1,), (0, -1))
+"""Samples, their pairs, all but one, and pairs of different ones: ``BatchInt.offsets``."""
 
 
 def traced_batches(global_batch: int | None) -> Batches:
@@ -67,19 +71,50 @@ def coefficient(size: int, other: int, batches: Batches, node: fx.Node) -> int |
     """How often the batch goes into a size, given at both batches; None for a constant."""
     if size == other:
         return None
-    if size * batches[1] != other * batches[0] or size % batches[0]:
-        raise differs(
-            node,
-            f"the size {size} at batch {batches[0]} and {other} at batch {batches[1]} "
-            "is no multiple of the batch",
-        )
-    return size // batches[0]
+    found = _following(size, other, batches, _FORMS[:1])
+    if found is None:
+        raise _no_multiple(size, other, batches, node)
+    return found.coefficient
+
+
+def power(size: int, other: int, batches: Batches, node: fx.Node) -> int:
+    """The power of the batch to which a number of bytes, given at both batches, is proportional."""
+    if size == other:
+        return 0
+    found = _following(size, other, batches, _FORMS[:2])
+    if found is None:
+        raise _no_multiple(size, other, batches, node)
+    return len(found.offsets)
 
 
 def batch_int(size: int, other: int, batches: Batches, node: fx.Node) -> int | BatchInt:
-    """An integer argument of both traces as a constant or a multiple of the batch."""
-    times = coefficient(size, other, batches, node)
-    return size if times is None else BatchInt(times)
+    """An integer argument of both traces as a constant or by what it counts."""
+    if size == other:
+        return size
+    found = _following(size, other, batches, _FORMS)
+    if found is None:
+        raise _no_multiple(size, other, batches, node)
+    return found
+
+
+def _following(
+    size: int, other: int, batches: Batches, forms: Sequence[tuple[int, ...]]
+) -> BatchInt | None:
+    """The first of the forms that has both values."""
+    for offsets in forms:
+        once = BatchInt(1, offsets).at(batches[0])
+        found = BatchInt(size // once, offsets)
+        if (found.at(batches[0]), found.at(batches[1])) == (size, other):
+            return found
+    return None
+
+
+def _no_multiple(size: int, other: int, batches: Batches, node: fx.Node) -> UnsupportedModelError:
+    return differs(
+        node,
+        f"the size {size} at batch {batches[0]} and {other} at batch {batches[1]} "
+        "is no multiple of the batch",
+    )
 
 
 def differs(node: fx.Node, what: str) -> UnsupportedModelError:

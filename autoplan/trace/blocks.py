@@ -188,7 +188,7 @@ class _Reader:
         origin = None if source is None else (self._inside(source.node, span), source.index)
         if origin is not None and origin[0] is None:
             origin = "outer"
-        return origin, kept.operand, kept.nbytes, kept.per_sample
+        return origin, kept.operand, kept.nbytes, kept.batch_power
 
     def _inside(self, name: str, span: _Span) -> int | None:
         position = self.position.get(name, -1)

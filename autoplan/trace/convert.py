@@ -271,5 +271,5 @@ def _saved_tensor(
         source=kept.source,
         operand=kept.operand,
         nbytes=kept.nbytes,
-        per_sample=batch_sizes.coefficient(kept.nbytes, other.nbytes, batches, node) is not None,
+        batch_power=batch_sizes.power(kept.nbytes, other.nbytes, batches, node),
     )

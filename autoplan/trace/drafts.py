@@ -78,7 +78,7 @@ def written(draft: Draft, name: str, final: Moved) -> OpNode:
                 source=kept.source and final(kept.source),
                 operand=kept.operand,
                 nbytes=kept.nbytes,
-                per_sample=kept.per_sample,
+                batch_power=kept.batch_power,
             )
             for kept in draft.saved
         ),

@@ -40,6 +40,10 @@ def _shape(meta: TensorMeta) -> str:
     )
 
 
+def _factor(offset: int) -> str:
+    return f"(batch{offset:+})" if offset else "batch"
+
+
 def _text(arg: Arg, uncast: dict[Ref, Ref]) -> str:
     if isinstance(arg, tuple):
         return f"({','.join(_text(item, uncast) for item in arg)})"
@@ -47,7 +51,7 @@ def _text(arg: Arg, uncast: dict[Ref, Ref]) -> str:
         arg = uncast.get(arg, arg)
         return f"%{arg.node}.{arg.index}"
     if isinstance(arg, BatchInt):
-        return f"{arg.coefficient}*batch"
+        return "*".join((str(arg.coefficient), *map(_factor, arg.offsets)))
     if isinstance(arg, TorchValue):
         return arg.kind if arg.kind == "dtype" else arg.name
     return repr(arg)

@@ -35,9 +35,18 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class BatchInt:
-    """An integer argument equal to ``coefficient`` times the global batch."""
+    """An integer argument that follows the global batch.
+
+    It is ``coefficient`` times, for each of ``offsets``, the batch plus that: ``3 n`` with (0,),
+    and with (0, -1) the ``n (n - 1)`` pairs of different samples.
+    """
 
     coefficient: int
+    offsets: tuple[int, ...] = (0,)
+
+    def at(self, batch: int) -> int:
+        """Its value at a batch."""
+        return self.coefficient * math.prod(batch + offset for offset in self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +95,13 @@ class SavedTensor:
             (log-sum-exp of attention, mean and rstd of a norm, a dropout mask).
         operand: the position of the kept tensor among the node's tensor operands, None otherwise.
         nbytes: bytes of the storage at the graph's batch.
-        per_sample: whether ``nbytes`` is proportional to the batch.
+        batch_power: the power of the batch to which ``nbytes`` is proportional.
     """
 
     source: Ref | None
     operand: int | None
     nbytes: int
-    per_sample: bool = True
+    batch_power: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,12 +245,17 @@ class OpGraph:
         if batch == self.batch:
             return self
         nodes = tuple(
-            _node_at(node, self._reads_batch(node), self.batch, batch) for node in self.nodes
+            _node_at(node, self._batch_power(node), self.batch, batch) for node in self.nodes
         )
         return replace(self, nodes=nodes, batch=batch)
 
-    def _reads_batch(self, node: OpNode) -> bool:
-        return any(self.meta(ref).batch_dims for ref in node.operands)
+    def _batch_power(self, node: OpNode) -> int:
+        """The power of the batch to which the work of a node is proportional.
+
+        A matrix of samples by samples has both in its dims.
+        """
+        metas = (*node.outputs, *map(self.meta, node.operands))
+        return max((len(meta.batch_dims) for meta in metas), default=0)
 
 
 def refs_of(value: Arg) -> Iterator[Ref]:
@@ -253,19 +267,21 @@ def refs_of(value: Arg) -> Iterator[Ref]:
             yield from refs_of(item)
 
 
-def _node_at(node: OpNode, reads_batch: bool, old: int, new: int) -> OpNode:
-    if not reads_batch and not any(meta.batch_dims for meta in node.outputs):
+def _node_at(node: OpNode, power: int, old: int, new: int) -> OpNode:
+    if not power:
         return node
     outputs = tuple(_meta_at(meta, old, new) for meta in node.outputs)
     saved = tuple(
-        replace(kept, nbytes=kept.nbytes * new // old) if kept.per_sample else kept
+        replace(kept, nbytes=kept.nbytes * new**kept.batch_power // old**kept.batch_power)
+        if kept.batch_power
+        else kept
         for kept in node.saved
     )
     return replace(
         node,
         outputs=outputs,
-        flops=node.flops * new // old,
-        backward_flops=node.backward_flops * new // old,
+        flops=node.flops * new**power // old**power,
+        backward_flops=node.backward_flops * new**power // old**power,
         saved=saved,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.rules.draw import Draw
 from tests.rules.oracle import Example
 
@@ -67,7 +69,7 @@ def _image(draw: Draw, target: str, places: int):
 
 
 def _places(target: str) -> int:
-    return int(target.partition("d.")[0][-1])
+    return int(re.findall(r"(\d)d", target)[0])
 
 
 def pool(draw: Draw, target: str) -> Example:
@@ -83,6 +85,22 @@ def resize(draw: Draw, target: str) -> Example:
     return draw.of(by_size, draw.call(target, image, None, *corners, [2.0] * places))
 
 
+def affine_grid(draw: Draw, target: str) -> Example:
+    samples, places = draw.size(), draw.of((3, 2), (2, 3, 2))
+    theta = draw.floats(samples, len(places), len(places) + 1)
+    return draw.call(target, theta, [samples, 3, *places], draw.of(True, False))
+
+
+def sampled(draw: Draw, target: str) -> Example:
+    """Places inside of the image and beyond its borders."""
+    samples, places, made = draw.size(), draw.of((4, 3), (2, 3, 2)), draw.of((2, 3), (4, 1))
+    made = (*made, 2)[: len(places)]
+    grid = draw.floats(samples, *made, len(places))
+    mode, padding = draw.of(0, 1), draw.of(0, 1, 2)
+    image = draw.floats(samples, draw.size(), *places)
+    return draw.call(target, image, grid, mode, padding, draw.of(True, False))
+
+
 def _all(make, names: str):
     return {f"aten.{name}": make for name in names.split()}
 
@@ -94,16 +112,20 @@ CALLS = {
     **_all(convolution, "conv1d.default conv2d.default conv3d.default"),
     **_all(convolution, "conv1d.padding conv2d.padding conv3d.padding"),
     **_all(transposed, "conv_transpose1d.default conv_transpose2d.input conv_transpose3d.input"),
+    "aten.affine_grid_generator.default": affine_grid,
+    "aten.grid_sampler.default": sampled,
     **_all(
         pool,
         """avg_pool1d.default avg_pool2d.default avg_pool3d.default max_pool1d.default
         max_pool2d.default max_pool3d.default adaptive_avg_pool1d.default
-        adaptive_avg_pool2d.default adaptive_avg_pool3d.default adaptive_max_pool1d.default
-        adaptive_max_pool2d.default adaptive_max_pool3d.default""",
+        max_pool2d_with_indices.default adaptive_avg_pool2d.default adaptive_avg_pool3d.default
+        adaptive_max_pool1d.default adaptive_max_pool2d.default adaptive_max_pool3d.default""",
     ),
     **_all(
         resize,
         """upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec
-        upsample_linear1d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec""",
+        _upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec _upsample_nearest_exact3d.vec
+        upsample_linear1d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec
+        _upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec upsample_trilinear3d.vec""",
     ),
 }

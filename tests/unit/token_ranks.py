@@ -98,7 +98,7 @@ def _run(target: str, rank: int, args: list[Any], kwargs: dict[str, Any]) -> Any
 
 def _exchanged(exchange: Exchange, read: list[Tensor], graph: OpGraph) -> list[Tensor]:
     parts, ranks = exchange.parts, exchange.ranks
-    count = parts.coefficient * graph.batch if isinstance(parts, BatchInt) else parts
+    count = parts.at(graph.batch) if isinstance(parts, BatchInt) else parts
     if exchange.forward == "identity":
         return read
     if exchange.forward == "all_reduce":

@@ -115,7 +115,7 @@ def run_graph(
         if isinstance(arg, Ref):
             return values[arg]
         if isinstance(arg, BatchInt):
-            return arg.coefficient * graph.batch
+            return arg.at(graph.batch)
         if isinstance(arg, TorchValue):
             return torch.device(arg.name) if arg.kind == "device" else getattr(torch, arg.name)
         return [real(item) for item in arg] if isinstance(arg, tuple) else arg

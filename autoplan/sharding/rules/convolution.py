@@ -73,11 +73,33 @@ def _resized(places: int, *, linear: bool) -> Rule:
     return rule
 
 
+def _sampled(call: Call) -> Equation:
+    """An image ``(b, c, ...)`` read at places ``(b, ..., dims)``, the same in every channel."""
+    image, grid = call.shapes
+    made = call.outputs[0].shape[2:]
+    extents = {"b": image[0], "c": image[1], "p": grid[-1]}
+    extents |= {f"x{dim}": size for dim, size in enumerate(image[2:])}
+    extents |= {f"y{dim}": size for dim, size in enumerate(made)}
+
+    def dims(*names: str) -> Dims:
+        return tuple((name,) if extents[name] != 1 else () for name in names)
+
+    read = [f"x{dim}" for dim in range(len(made))]
+    places = [f"y{dim}" for dim in range(len(made))]
+    return Equation(
+        inputs=(dims("b", "c", *read), dims("b", *places, "p")),
+        outputs=(dims("b", "c", *places),),
+        sizes=extents,
+        whole=frozenset(extents) - {"b", "c"},
+    )
+
+
 def _of_rank(places: int) -> dict[str, Rule]:
     linear = {
         f"avg_pool{places}d.default": places,
         f"adaptive_avg_pool{places}d.default": places,
         f"upsample_nearest{places}d.vec": places,
+        f"_upsample_nearest_exact{places}d.vec": places,
     }
     return {
         f"aten.conv{places}d.default": _convolution(("gn", "c")),
@@ -98,4 +120,9 @@ RULES = {
     "aten.upsample_linear1d.vec": _resized(1, linear=True),
     "aten.upsample_bilinear2d.vec": _resized(2, linear=True),
     "aten.upsample_bicubic2d.vec": _resized(2, linear=True),
+    "aten.upsample_trilinear3d.vec": _resized(3, linear=True),
+    "aten._upsample_bilinear2d_aa.vec": _resized(2, linear=True),
+    "aten._upsample_bicubic2d_aa.vec": _resized(2, linear=True),
+    "aten.max_pool2d_with_indices.default": _resized(2, linear=False),
+    "aten.grid_sampler.default": _sampled,
 }

@@ -1,7 +1,7 @@
 """Operators of which samples are the only loops: dim 0 of what they read and make, if shared.
 
-What moves elements between channels and places, and cells of recurrent layers, whose weights hold
-several gates side by side.
+What moves elements between channels and places, grids of images, and cells of recurrent layers,
+whose weights hold several gates side by side.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ RULES = {
     "aten.pixel_shuffle.default": _samples(4),
     "aten.pixel_unshuffle.default": _samples(4),
     "aten.channel_shuffle.default": _samples(4),
+    "aten.affine_grid_generator.default": _samples(3),
     "aten.im2col.default": _samples(4),
     "aten.col2im.default": _samples(3),
     "aten.gru_cell.default": _samples(2, carrying=2),
