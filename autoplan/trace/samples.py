@@ -4,8 +4,8 @@ For an operator that autoplan has no rule for, nothing else tells. It is run on 
 and on two pieces of it: results and gradients of the pieces, put side by side, must be those of the
 batch. Results without a batch must be the sum of those of the pieces. One piece is much larger in
 value than the other, so that what passes between samples shows. What cannot be run here, draws at
-random, or is too large to try, is not shown. Calls that differ in names and in the batch alone are
-tried once.
+random, or is too large to try, is not shown, nor what gives nothing but zeros: it may want numbers
+of a kind that was not drawn. Calls that differ in names and in the batch alone are tried once.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ class _Trial:
         results = self._run(whole_leaves)
         parts = [self._run(leaves) for leaves in part_leaves]
         joined = [_joined(meta, made) for meta, made in self._outputs(zip(*parts, strict=True))]
+        if any(made.requires_grad and not made.count_nonzero() for made in results):
+            return False
         if not all(map(is_close, joined, results)):
             return False
         given = [torch.randn_like(x) if x.is_floating_point() else x for x in results]

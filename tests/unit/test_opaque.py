@@ -58,7 +58,11 @@ FORWARDS = {
     "total": lambda x, w: (torch.sin(x) * w).sum(),
     "centred": lambda x, w: (x - x.mean(0)) * w,
 }
-OPERATORS = {name: _operator(name, made, _derived(made)) for name, made in FORWARDS.items()}
+SILENT = {"chosen": lambda x, w: torch.where(w == 1, x, 0.0 * x).mean()}
+"""Zero for the numbers that a trial draws."""
+OPERATORS = {
+    name: _operator(name, made, _derived(made)) for name, made in (FORWARDS | SILENT).items()
+}
 
 
 class Custom(nn.Module):
@@ -103,7 +107,9 @@ def test_what_mixes_samples_keeps_the_batch_in_one_piece():
         emit_choices(replicated(graph, 1, dp=2), "custom")
 
 
-@pytest.mark.parametrize(("name", "apart"), [("scaled", True), ("centred", False)])
+@pytest.mark.parametrize(
+    ("name", "apart"), [("scaled", True), ("centred", False), ("chosen", False)]
+)
 def test_opaque_operators_are_listed_with_lines(name, apart):
     _, _, graph = _case(name)
     (found,) = opaque_operators(graph)
