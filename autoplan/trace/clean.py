@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from autoplan.trace.aliases import write_known_operators
 from autoplan.trace.attention_dropout import write_out_attention
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
@@ -25,6 +26,10 @@ from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
 _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
+_NORMS: dict[Any, str] = {
+    _aten.batch_norm.default: "use an nn.BatchNorm module",
+    _aten.instance_norm.default: "give track_running_stats=False",
+}
 _MADE_LIKE: dict[Any, Any] = {
     _aten.new_zeros.default: _aten.zeros.default,
     _aten.new_ones.default: _aten.ones.default,
@@ -55,6 +60,7 @@ def clean(
     inline_regions(module, graph, refuse, autocast_on)
     write_out_attention(graph, every=unfuses_attention)
     write_lookups(graph, refuse)
+    write_known_operators(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -70,7 +76,7 @@ def clean(
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     drop_dead(graph)
-    for check in (_check_batch_norm, _check):
+    for check in (_check_norm, _check):
         for node in graph.nodes:
             check(node, refuse)
 
@@ -110,10 +116,13 @@ def _is_idle_cast(node: fx.Node) -> bool:
     return storage_id(node.meta["val"]) == storage_id(operand.meta["val"])
 
 
-def _check_batch_norm(node: fx.Node, refuse: Refuse) -> None:
-    if node.target is _aten.batch_norm.default and node.args[5] and node.args[3] is not None:
-        what = "F.batch_norm that updates running statistics is not supported"
-        refuse(refused(node, what, "use an nn.BatchNorm module", "buffer mutation"))
+def _check_norm(node: fx.Node, refuse: Refuse) -> None:
+    """Refuses norms by functions that change their running statistics, as those of batches do."""
+    cure = _NORMS.get(node.target)
+    if cure is not None and node.args[5] and node.args[3] is not None:
+        name = node.target._schema.name.removeprefix("aten::")
+        what = f"F.{name} that updates running statistics is not supported"
+        refuse(refused(node, what, cure, "buffer mutation"))
 
 
 def _check(node: fx.Node, refuse: Refuse) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
+from torch.distributions import Distribution
 from torch.nn.modules.module import register_module_buffer_registration_hook
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
+from autoplan.trace.own_backward import inlined, is_derivative
 from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once, refused_here
 from autoplan.trace.torch_private import GENERATED_AUTOGRAD
 
@@ -59,12 +63,19 @@ def cpu_by_default() -> AbstractContextManager[Any]:
 def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost.
 
-    Operators of ``torch.library`` have one as well, and are not inlined.
+    One whose backward is the derivative of its forward (``own_backward``) is inlined.
+
+    Operators of ``torch.library`` have one as well, and are not inlined. ``torch.utils.checkpoint``
+    with ``use_reentrant=True`` is one too, and is traced as without.
     """
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):
+        if cls is CheckpointFunction:
+            return _not_reentrant(*args)
         if cls.__module__ != GENERATED_AUTOGRAD:
+            if not kwargs and is_derivative(cls, original.__get__(None, cls), args):
+                return inlined(cls, args)
             what = f"{cls.__name__} is a custom torch.autograd.Function, whose backward cannot be"
             refuse(refused_here(f"{what} traced", _DEFINE, "custom autograd"))
         return original.__get__(None, cls)(*args, **kwargs)
@@ -74,6 +85,30 @@ def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
         yield
     finally:
         torch.autograd.Function.apply = original  # pyright: ignore
+
+
+def _not_reentrant(function: Callable[..., Any], _: bool, *given: Any) -> Any:
+    """What is computed of inputs that learn nothing learns nothing either, weights included."""
+    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in given):
+        return checkpoint(function, *given, use_reentrant=False)
+    with torch.no_grad():
+        return function(*given)
+
+
+@contextmanager
+def inference_without_grad() -> Iterator[None]:
+    """Runs ``torch.inference_mode`` as ``torch.no_grad``, which export sees and the graph holds."""
+
+    def enter(region: torch.inference_mode) -> None:
+        regions.append(torch.no_grad() if region.mode else nullcontext())
+        regions[-1].__enter__()
+
+    def leave(region: torch.inference_mode, *error: Any) -> None:
+        regions.pop().__exit__(*error)
+
+    regions: list[AbstractContextManager[Any]] = []
+    with mock.patch.multiple(torch.inference_mode, __enter__=enter, __exit__=leave):
+        yield
 
 
 @contextmanager
@@ -91,6 +126,11 @@ def refuse_tensor_hooks(refuse: Refuse = refuse_at_once) -> Iterator[None]:
         yield
     finally:
         torch.Tensor.register_hook = original
+
+
+def unchecked_distributions() -> AbstractContextManager[Any]:
+    """Distributions do not look at the values of their parameters, which are not known."""
+    return mock.patch.object(Distribution, "_validate_args", False)
 
 
 @contextmanager

@@ -16,12 +16,15 @@ from torch.export import ExportedProgram
 from autoplan.errors import AutoplanError, UnsupportedModelError, first_line
 from autoplan.job import BatchNormMode
 from autoplan.trace.batch_norm import whole_batch_norms
+from autoplan.trace.ctc import ctc_by_samples
 from autoplan.trace.guards import (
+    inference_without_grad,
     refuse_assigned_buffers,
     refuse_autocast_of_absent_devices,
     refuse_custom_autograd,
     refuse_python_random,
     refuse_tensor_hooks,
+    unchecked_distributions,
 )
 from autoplan.trace.huggingface import causal_attention, whole_experts
 from autoplan.trace.inputs import Input
@@ -118,8 +121,11 @@ def export_loss(
             causal_attention(program.model, program.input_names),
             whole_experts(),
             whole_batch_norms(batch_norm, refuse),
+            ctc_by_samples(),
             refuse_autocast_of_absent_devices(refuse),
             refuse_custom_autograd(refuse),
+            inference_without_grad(),
+            unchecked_distributions(),
             refuse_tensor_hooks(refuse),
             refuse_assigned_buffers(refuse),
             refuse_python_random(refuse),

@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import snapshot_fake as detached
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 CHECKPOINTED = next(
@@ -55,6 +56,7 @@ PRIVATE_NAMES = (
     "torch.ops.aten._scaled_dot_product_flash_attention",
     "torch.ops.higher_order.wrap_with_autocast",
     "torch.ops.higher_order.wrap_with_set_grad_enabled",
+    "torch.utils._python_dispatch._disable_current_modes",
     "torch.utils._pytree.tree_flatten",
     f"torch.utils.checkpoint.{CHECKPOINTED}",
 )
@@ -75,6 +77,7 @@ __all__ = [
     "detached",
     "fake_like",
     "has_side_effect",
+    "modes_paused",
     "module_getattr",
     "plain_tensor_access",
     "proxies_paused",
@@ -97,6 +100,13 @@ GENERATED_AUTOGRAD = "torch._library.autograd"
 """The module that makes the ``torch.autograd.Function`` of an operator of ``torch.library``."""
 plain_tensor_access = torch._C.DisableTorchFunction
 """Context in which reading a tensor's attributes is not traced."""
+
+
+@contextmanager
+def modes_paused() -> Iterator[None]:
+    """Runs operators on real tensors while a model is traced."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
 
 
 def storage_id(tensor: torch.Tensor) -> int:

@@ -41,6 +41,7 @@ from autoplan.trace.repeat_constants import give_constants
 from autoplan.trace.repeat_errors import CannotFoldError, WithheldError
 from autoplan.trace.repeat_memo import BlockMemo
 from autoplan.trace.saved import run_graph
+from autoplan.trace.shares import share_what_is_added
 from autoplan.trace.torch_private import FakeTensorMode
 
 
@@ -207,6 +208,9 @@ def drafted(traces: Traces, batches: Batches, call: Call) -> tuple[list[Draft], 
     for graph in graphs:
         normalise_batch_means(graph)
     mark_batch_dims(*graphs, batches)
+    changed = [share_what_is_added(graph) for graph in graphs]
+    if any(changed):
+        mark_batch_dims(*graphs, batches)
     regions = find_regions(graphs[0]), find_regions(graphs[1])
     runs = run_graph(graphs[0], regions[0], call), run_graph(graphs[1], regions[1], call)
     placeholders = traces[0].placeholders, traces[1].placeholders

@@ -18,6 +18,7 @@ from tests.rules import (
     sample_calls,
     sum_calls,
     token_calls,
+    vector_calls,
 )
 from tests.rules.draw import Draw
 from tests.rules.oracle import Example, check_all_strategies
@@ -32,6 +33,7 @@ CALLS = {
     **sample_calls.CALLS,
     **sum_calls.CALLS,
     **token_calls.CALLS,
+    **vector_calls.CALLS,
 }
 DEMANDING = set(CALLS) - set(elementwise_calls.CALLS)
 

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from autoplan.sharding.batch import batch_layout
+from autoplan.sharding.placement import Partial
 from autoplan.trace.capture import capture
 from tests.unit import trace_models as models
 
@@ -95,6 +97,16 @@ ELEMENTWISE = {
     "bce with logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
     "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
     "mean": lambda x, y: (x * y).mean(),
+    "kl": lambda x, y: F.kl_div(x.log_softmax(-1), y.log_softmax(-1), log_target=True),
+    "poisson": lambda x, y: F.poisson_nll_loss(x, y.exp()),
+    "hinge": lambda x, y: F.hinge_embedding_loss(x, y.sign()),
+    "ranking": lambda x, y: F.margin_ranking_loss(x, y, y.sign(), margin=0.5),
+    "triplet": lambda x, y: F.triplet_margin_loss(x, y, y.flip(-1), swap=True),
+    "cosine embedding": lambda x, y: F.cosine_embedding_loss(
+        x.flatten(0, 1), y.flatten(0, 1), y.flatten(0, 1)[:, 0].sign(), margin=0.1
+    ),
+    "margins": lambda x, y: F.multi_margin_loss(x.flatten(1), (y[:, 0, 0] > 0).long()),
+    "label margins": lambda x, y: F.multilabel_margin_loss(x.flatten(1), y.flatten(1).argsort(-1)),
     "mean over all dims": lambda x, y: (x * y).mean((0, 1, 2)),
     "mean over the batch": lambda x, y: (x * y).mean(0).pow(2).sum(),
     "mean kept": lambda x, y: (x - x.mean((0, 1), keepdim=True)).pow(2).mean() + y.mean(),
@@ -114,16 +126,69 @@ def test_means_become_sums_over_the_batch(name):
             assert 2 in node.args
 
 
-def test_means_over_features_and_weighted_losses_stay():
+def test_means_over_features_stay():
     x, y = torch.randn(6, 5, 9), torch.randn(6, 5, 9)
     graph, _, _ = _traced(lambda a, b: (a * b).mean(-1).sum(), x, y)
     assert "/mean" in graph.by_name
 
-    def weighted(scores, targets):
-        weight = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0])
-        return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), weight=weight)
 
-    targets = _targets()
-    graph, loss, _ = _traced(weighted, x, targets)
-    assert "/clamp_min" not in graph.by_name
-    assert torch.equal(loss, _eager(weighted, x, targets)[0])
+WEIGHTED = {
+    "cross entropy": lambda x, y, w: F.cross_entropy(x.flatten(0, 1), y.flatten(), weight=w),
+    "smoothed": lambda x, y, w: F.cross_entropy(
+        x.transpose(1, 2), y, weight=w, ignore_index=3, label_smoothing=0.1
+    ),
+    "nll": lambda x, y, w: F.nll_loss(x.log_softmax(-1).flatten(0, 1), y.flatten(), weight=w),
+    "class probabilities": lambda x, y, w: F.cross_entropy(
+        x.flatten(0, 1), F.one_hot(y.flatten().clamp(min=0), 9).to(x.dtype), weight=w
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_classes_are_summed_over_the_batch(name):
+    """Those of the valid targets are known ahead of the forward: pieces of the batch stay apart."""
+
+    def loss_fn(scores, targets):
+        return WEIGHTED[name](scores, targets, torch.linspace(0.5, 2.0, 9))
+
+    targets = _targets(some_ignored=name != "smoothed")
+    x = torch.randn(6, 5, 9)
+    graph, loss, gradient = _traced(loss_fn, x, targets)
+    expected, expected_gradient = _eager(loss_fn, x, targets)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5, atol=1e-6)
+    layout = batch_layout(graph)
+    assert (layout.mixing, layout.loss) == ((), Partial())
+
+
+ADDED = {
+    "from one": lambda x, y, w: 1 - (x * y).sum(-1).mean(),
+    "a constant": lambda x, y, w: 2 * (F.mse_loss(x, y) - 3) + 1,
+    "a penalty": lambda x, y, w: F.mse_loss(x, y) + 0.1 * w.square(),
+    "from a penalty": lambda x, y, w: w.abs() - F.mse_loss(x, y),
+    "a scaled penalty": lambda x, y, w: torch.add(-F.l1_loss(x, y) / 2, w, alpha=0.5) + w.exp(),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_is_added_to_a_total_is_shared_by_the_pieces(name):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.weight = (nn.Parameter(torch.tensor(x)) for x in (1.5, 0.7))
+
+        def forward(self, x, y):
+            return ADDED[name](x * self.scale, y, self.weight)
+
+    model, x, y = Model().double(), *torch.randn(2, 6, 5, 9, dtype=torch.float64)
+    graph = capture(model, (x, y)).at_batch(6)
+    loss = models.run_graph(graph, models.state_of(model), {"x": x, "y": y})
+    expected = model(x, y)
+    torch.testing.assert_close(loss, expected)
+    gradients = [
+        torch.autograd.grad(value, model.parameters(), materialize_grads=True)
+        for value in (loss, expected)
+    ]
+    torch.testing.assert_close(*gradients)
+    layout = batch_layout(graph)
+    assert (layout.mixing, layout.loss) == ((), Partial())

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.trace.capture import capture
+from tests.unit.trace_models import run_graph, state_of
 
 
 class Model(nn.Module):
@@ -78,6 +79,73 @@ def test_refused_by_name_in_one_line(message):
         capture(Model(CASES[message]), (torch.randn(4, 4),))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _inferred(model, y):
+    with torch.inference_mode():
+        shift = model.linear(y)
+    return y * shift.clone()
+
+
+def _inferring(model, y):
+    @torch.inference_mode()
+    def shift():
+        return model.linear(y)
+
+    return y * shift().clone()
+
+
+def _reentrant(model, y):
+    return y + checkpoint(model.linear, y, use_reentrant=True)
+
+
+def _reentrant_on_data(model, y):
+    """Nothing that is given learns, so that PyTorch does not train the layer inside."""
+    return y + checkpoint(model.linear, y.detach(), use_reentrant=True)
+
+
+def _checked(model, y):
+    """Looks at the values of what it is given, in eager."""
+    return torch.distributions.Normal(y, y.exp()).log_prob(model.average)
+
+
+class Square(torch.autograd.Function):
+    """Keeps its operand, as autograd does for the product."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * x * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 2 * ctx.scale * x * gradient, None
+
+
+def _own_backward(model, y):
+    return Square.apply(y, 0.5) + y
+
+
+@pytest.mark.parametrize(
+    "function", [_inferred, _inferring, _reentrant, _reentrant_on_data, _checked, _own_backward]
+)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_what_learns_is_what_learns_in_eager(function):
+    model, x = Model(function).double(), torch.randn(4, 4, dtype=torch.float64)
+    graph = capture(model, (x,)).at_batch(4)
+    found, expected = (
+        _gradients(model, loss) for loss in (run_graph(graph, state_of(model), {"x": x}), model(x))
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def _gradients(model, loss):
+    """By a whole backward: checkpoints that enter again know no other."""
+    model.zero_grad()
+    loss.backward()
+    return [parameter.grad for parameter in model.parameters()]
 
 
 class Numbered(nn.Module):

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoplan.sharding.equation import Equation
-from autoplan.sharding.rules.base import Call, Rule, letters, names, sizes
+from autoplan.sharding.equation import Equation, Shape
+from autoplan.sharding.rules.base import (
+    Call,
+    Rule,
+    broadcast,
+    broadcast_shape,
+    letters,
+    names,
+    sizes,
+)
 
 _LINEAR = (frozenset({0}),)
 
@@ -76,6 +84,28 @@ def _topk(call: Call) -> Equation | None:
     )
 
 
+def _compared(call: Call, at: int, result: Shape) -> Equation:
+    """Vectors along a dim of two tensors, broadcast, each pair as one number."""
+    dims = letters(result)
+    kept = len(call.outputs[0].shape) == len(result)
+    return Equation(
+        inputs=tuple(broadcast(shape, result) for shape in call.shapes),
+        outputs=((*dims[:at], *[()] * kept, *dims[at + 1 :]),),
+        sizes=sizes(result),
+        whole=names([at]),
+    )
+
+
+def _cosine(call: Call) -> Equation:
+    result = broadcast_shape(call.shapes)
+    return _compared(call, call.argument(2, "dim", 1) % len(result), result)
+
+
+def _distance(call: Call) -> Equation:
+    result = broadcast_shape(call.shapes)
+    return _compared(call, len(result) - 1, result)
+
+
 RULES = {
     "aten.sum.default": _reduction(None, summed=True, linear=True),
     "aten.sum.dim_IntList": _reduction(1, summed=True, linear=True),
@@ -101,6 +131,9 @@ RULES = {
     "aten.std.default": _reduction(None),
     "aten.std.dim": _reduction(1),
     "aten.linalg_vector_norm.default": _reduction(2),
+    "aten.linalg_norm.default": _reduction(2),
+    "aten.cosine_similarity.default": _cosine,
+    "aten.pairwise_distance.default": _distance,
     "aten.softmax.int": _along(1),
     "aten.log_softmax.int": _along(1),
     "aten._softmax.default": _along(1),

@@ -1,0 +1,90 @@
+"""Operators under other names, and some that hide the samples, as those that rules know.
+
+    multiply(x, y)            ->  mul(x, y)
+    squeeze(x)                ->  squeeze(x, the dims of size one)
+    x[arange(samples)]        ->  x
+    x[arange(samples), j]     ->  gather(x, 1, j), one row of every sample
+
+The rules split what they can name. A squeeze without dims would take another one where a rank holds
+a single sample; and rows that are counted off by sample are other rows in a part of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from autoplan.trace.normalise import inserted
+
+_aten = torch.ops.aten
+_OVERLOADS = ("default", "Tensor", "Scalar", "Tensor_mode")
+_NAMES = {
+    "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+    "arctan2": "atan2", "arctanh": "atanh", "concat": "cat", "concatenate": "cat",
+    "divide": "div", "ger": "outer", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "linalg_matmul": "matmul", "multiply": "mul", "negative": "neg",
+    "not_equal": "ne", "special_erf": "erf", "special_erfc": "erfc", "special_exp2": "exp2",
+    "special_expit": "sigmoid", "special_expm1": "expm1", "special_log1p": "log1p",
+    "special_logit": "logit", "special_logsumexp": "logsumexp", "special_sinc": "sinc",
+    "subtract": "sub", "true_divide": "div",
+}  # fmt: skip
+_ALIASES: dict[Any, Any] = {
+    _aten.moveaxis.int: _aten.movedim.int,
+    _aten.special_log_softmax.default: _aten.log_softmax.int,
+    _aten.special_softmax.default: _aten.softmax.int,
+    _aten.swapdims.default: _aten.transpose.int,
+    **{
+        getattr(getattr(_aten, name), overload): getattr(getattr(_aten, plain), overload)
+        for name, plain in _NAMES.items()
+        for overload in _OVERLOADS
+        if hasattr(getattr(_aten, name), overload) and hasattr(getattr(_aten, plain), overload)
+    },
+}
+_NUMBERS = (torch.int64, torch.int32)
+
+
+def write_known_operators(graph: fx.Graph) -> None:
+    """Rewrites calls of an exported graph in place."""
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in _ALIASES:
+            node.target = _ALIASES[node.target]
+        elif node.target is _aten.squeeze.default:
+            shape = node.args[0].meta["val"].shape
+            node.target = _aten.squeeze.dims
+            node.args = (node.args[0], [dim for dim, size in enumerate(shape) if size == 1])
+        elif node.target is _aten.index.Tensor and _picks_by_sample(node):
+            _gather(graph, node)
+
+
+def _picks_by_sample(node: fx.Node) -> bool:
+    """Whether the first dim is indexed by all of its numbers in order, and the next one or none."""
+    table: Any = node.args[0]
+    indices: Any = node.args[1]
+    shape = table.meta["val"].shape[:1]
+    counted, picked = indices[0], indices[1:]
+    if None in indices or len(picked) > 1 or counted.target is not _aten.arange.default:
+        return False
+    values = [index.meta["val"] for index in picked]
+    rows = all(value.dtype in _NUMBERS and value.shape == shape for value in values)
+    return rows and counted.meta["val"].shape == shape
+
+
+def _gather(graph: fx.Graph, node: fx.Node) -> None:
+    table: Any = node.args[0]
+    indices: Any = node.args[1]
+    made = table
+    if len(indices) > 1:
+        samples, rows, *rest = table.meta["val"].shape
+        with graph.inserting_before(node):
+            from_start = inserted(graph, node, _aten.remainder.Scalar, (indices[1], rows))
+            column = (from_start, [samples, *[1] * (1 + len(rest))])
+            column = inserted(graph, node, _aten.view.default, column)
+            whole = inserted(graph, node, _aten.expand.default, (column, [samples, 1, *rest]))
+            found = inserted(graph, node, _aten.gather.default, (table, 1, whole))
+            made = inserted(graph, node, _aten.squeeze.dim, (found, 1))
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
