@@ -18,8 +18,10 @@ _aten = torch.ops.aten
 _MADE = {
     _aten.new_empty.default,
     _aten.empty.memory_format,
+    _aten.empty_like.default,
     _aten.new_zeros.default,
     _aten.zeros.default,
+    _aten.zeros_like.default,
 }
 _COPIES, _FILLS = {_aten.copy_.default}, {_aten.fill_.Tensor}
 

@@ -1,20 +1,24 @@
 """Arithmetic in place (``y += x``) as arithmetic: ``y = y + x``, where nothing can tell them apart.
 
 What is written over must be a value that the graph computes, and afterwards be read by that name
-only: not through a view made before, not as an input, a parameter or a buffer, not across the
-border of a repeated block. Type, shape and strides must be those of the result out of place. All
+only: not through a view made before, not as an input, a parameter or a buffer. The border of a
+repeated block is crossed outwards only: behind a block, what it returned may be written over where
+that is memory of its own. Type, shape and strides must be those of the result out of place. All
 other operators in place stay, and are refused.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from autoplan.trace.regions import Region, find_regions
 from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
 
@@ -27,6 +31,7 @@ _OUT_OF_PLACE: Mapping[Any, Any] = {
     _aten.pow_.Scalar: _aten.pow.Tensor_Scalar,
     _aten.zero_.default: _aten.zeros_like.default,
     _aten.fill_.Scalar: _aten.full_like.default,
+    _aten.index_put_.default: _aten.index_put.default,
     _aten.scatter_.value: _aten.scatter.value,
     _aten.scatter_.src: _aten.scatter.src,
     _aten.masked_fill_.Scalar: _aten.masked_fill.Scalar,
@@ -47,34 +52,83 @@ def write_out_of_place(graph: fx.Graph) -> None:
     nodes = [node for node in graph.nodes if node.target in _OUT_OF_PLACE]
     if not nodes:
         return
-    order = {node: index for index, node in enumerate(graph.nodes)}
-    regions = _regions(graph)
+    places = _Places.of(graph)
     for node in nodes:
         written: Any = node.args[0]
         if not isinstance(written, fx.Node) or not _same_result(node):
             continue
         aliases = [other for other in graph.nodes if _shares(other, written)]
-        before = [other for other in aliases if order[other] < order[node]]
-        if all(_is_private(other, written, node, order, regions) for other in before):
+        at = places.order[node]
+        before = [other for other in aliases if places.order[other] < at]
+        if all(places.is_private(other, written, node) for other in before):
             node.target = _OUT_OF_PLACE[node.target]
             written.replace_all_uses_with(
-                node, delete_user_cb=lambda user, at=order[node]: order[user] > at
+                node, delete_user_cb=lambda user, at=at: places.order[user] > at
             )
 
 
-def _is_private(
-    alias: fx.Node,
-    written: fx.Node,
-    node: fx.Node,
-    order: Mapping[fx.Node, int],
-    regions: Mapping[fx.Node, str],
-) -> bool:
-    """Whether nothing sees through ``alias`` that ``node`` writes over ``written``."""
-    if not _is_plain(alias) or regions[alias] != regions[node]:
-        return False
-    earlier = [user for user in alias.users if order[user] < order[node]]
-    later = any(order[user] > order[node] for user in alias.users)
-    return all(map(_is_plain, earlier)) and (alias is written or not later)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the nodes of a graph stand.
+
+    Attributes:
+        order: their positions.
+        regions: the traced block in which each lies, '' for none.
+        returned: results of blocks that lie in memory of the block's own.
+    """
+
+    order: Mapping[fx.Node, int]
+    regions: Mapping[fx.Node, str]
+    returned: frozenset[fx.Node]
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> _Places:
+        """The places of all nodes."""
+        return cls(
+            order={node: index for index, node in enumerate(graph.nodes)},
+            regions=_regions(graph),
+            returned=frozenset(_returned(graph)),
+        )
+
+    def is_private(self, alias: fx.Node, written: fx.Node, node: fx.Node) -> bool:
+        """Whether nothing sees through ``alias`` that ``node`` writes over ``written``."""
+        behind = written in self.returned and not self.regions[node]
+        homes = {self.regions[node], *([self.regions[written]] if behind else [])}
+        is_source = behind and alias.target is BLOCK
+        if not (_is_plain(alias) or is_source) or self.regions[alias] not in homes:
+            return False
+        earlier = [user for user in alias.users if self.order[user] < self.order[node]]
+        later = any(self.order[user] > self.order[node] for user in alias.users)
+        leaves = f"exit:{self.regions[alias]}"
+        seen = (_is_plain(user) or (behind and _is_mark(user, leaves)) for user in earlier)
+        return all(seen) and (alias is written or not later)
+
+
+def _returned(graph: fx.Graph) -> Iterator[fx.Node]:
+    """Results of traced blocks, and of those that stand for them, that share no memory."""
+    regions = find_regions(graph)
+    own = {key: _own_results(region) for key, region in regions.items()}
+    for key, region in regions.items():
+        yield from (region.results[index] for index in own[key])
+    for node in graph.nodes:
+        if node.target is operator.getitem and node.args[0].target is BLOCK:
+            block, index = node.args
+            if index in own[block.args[0]]:
+                yield node
+
+
+def _own_results(region: Region) -> frozenset[int]:
+    """Of the results of a block, those in memory that it neither was given nor returns twice."""
+    given = {storage_id(node.meta["val"]) for node in region.reads}
+    made = [storage_id(node.meta["val"]) for node in region.results]
+    times = Counter(made)
+    return frozenset(
+        index for index, held in enumerate(made) if held not in given and times[held] == 1
+    )
+
+
+def _is_mark(node: fx.Node, tag: str) -> bool:
+    return node.target is MARK and node.args[0] == tag
 
 
 def _is_plain(node: fx.Node) -> bool:

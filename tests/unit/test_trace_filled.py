@@ -62,8 +62,16 @@ def _one_column(u, v):
     return y
 
 
+def _step_by_step(u, v):
+    y, state = torch.zeros_like(v), u[:, 0]
+    for at in range(3):
+        state = state * 0.5 + v[:, at]
+        y[:, at] = state
+    return y
+
+
 @pytest.mark.parametrize(
-    "join", [_two_parts, _out_of_order, _three_parts, _one_number, _one_column]
+    "join", [_two_parts, _out_of_order, _three_parts, _one_number, _one_column, _step_by_step]
 )
 def test_parts_train_alike(join):
     torch.manual_seed(0)

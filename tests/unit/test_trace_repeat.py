@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from autoplan.errors import UnsupportedModelError
 from autoplan.trace import repeat_ops
 from autoplan.trace.batch_sizes import traced_batches
 from autoplan.trace.capture import assemble, capture
@@ -82,6 +83,8 @@ class Layer(nn.Module):
             return x + h, h
         if self.mode == "detaches":
             return x + h, h.detach()
+        if self.mode == "gives a view back":
+            return x.view(x.shape), h
         return x + h
 
 
@@ -119,6 +122,12 @@ class Chain(nn.Module):
                 x, last = layer(x)
             elif self.mode == "outer residual":
                 x = x + layer(x)
+            elif self.mode == "written over":
+                given, x = x, layer(x)
+                x += given
+            elif self.mode == "gives a view back":
+                first, last = layer(x)
+                first += last
             else:
                 x = layer(x)
         if self.mode == "collects":
@@ -206,7 +215,7 @@ def test_equal_blocks_are_traced_twice(mode, in_full, traced, stubs):
 
 FOLDED = [
     "plain", "no_grad", "two results", "batch mean", "tensor", "constant", "constants",
-    "repeats constants", "global constant",
+    "repeats constants", "global constant", "written over",
 ]  # fmt: skip
 
 
@@ -218,6 +227,12 @@ def test_folding_itself_succeeds(mode):
     made = partial(assemble, batches=batches, call=gpu_call, refuse=refuse_at_once)
     graph, _ = folded(_subject(model, example), batches, made)
     assert graph == capture(model, example, fold=False)
+
+
+def test_what_a_block_gives_back_is_not_written_over_behind_it():
+    """A stand-in's result looks like memory of its own; the block's is its argument's."""
+    with pytest.raises(UnsupportedModelError, match=r"add_.* is not supported"):
+        capture(Chain("gives a view back"), (torch.randn(4, 3, 8),))
 
 
 def test_stand_ins_have_constants_of_their_own():
