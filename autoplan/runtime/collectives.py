@@ -206,6 +206,22 @@ def _pair(forward: Message, backward: Message) -> type[torch.autograd.Function]:
     return Pair
 
 
+class _MaskIdentity(torch.autograd.Function):
+    """Leaves a weight a gradient in memory of its own, to which later ones are added in place.
+
+    That of a sum is the same tensor for all that is added, of which others may hold parts.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: AxisGroup) -> Tensor:
+        ctx.is_weight = x.is_leaf
+        return _keep_on_first(x, axis)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return grad.clone() if ctx.is_weight else grad.view_as(grad), None
+
+
 _IdentityAllReduce = _pair(_identity, _all_reduce)
 _AllReduceIdentity = _pair(_all_reduce, _identity)
 _AllReduceAllReduce = _pair(_all_reduce, _all_reduce)
@@ -215,4 +231,3 @@ _ReduceScatterAllGather = _pair(_reduce_scatter, _all_gather)
 _SliceAllGather = _pair(_slice, _all_gather)
 _AllToAll = _pair(_all_to_all, _all_to_all_back)
 _Regroup = _pair(_regroup, _regroup_back)
-_MaskIdentity = _pair(_keep_on_first, _identity)

@@ -97,3 +97,18 @@ def test_one_rank_sends_nothing():
     assert c.all_gather__reduce_scatter(x, 0, alone) is x
     assert c.all_to_all__all_to_all(x, 0, 1, alone) is x
     assert c.reduce_over(x, alone) is x
+
+
+def test_a_weight_added_to_terms_keeps_its_gradient_apart():
+    """Rows put together from one sample hold parts of the gradient that the weight is left."""
+    weight, token = torch.randn(1, 3, 4).requires_grad_(), torch.randn(1, 1, 4).requires_grad_()
+    x, axis = torch.randn(1, 2, 4), c.AxisGroup("tp", 2, 0, "0")
+
+    def loss():
+        rows = torch.cat([token.expand(1, -1, -1), x], 1)
+        return (rows + c.mask__identity(weight, axis)).square().sum()
+
+    once = torch.autograd.grad(loss(), (token, weight))
+    for _ in range(2):
+        loss().backward()
+    torch.testing.assert_close((token.grad, weight.grad), tuple(2 * grad for grad in once))
