@@ -62,7 +62,7 @@ def mark_batch_dims(first: fx.Graph, second: fx.Graph, batches: Batches) -> None
                 for dim, (size, size_other) in enumerate(zip(x.shape, y.shape, strict=True))
                 if coefficient(size, size_other, batches, node)
             )
-            for x, y in zip(_tensors(node), _tensors(other), strict=True)
+            for x, y in _results(node, other)
         )
         node.meta["batch_dims"] = other.meta["batch_dims"] = marks
 
@@ -125,6 +125,14 @@ def differs(node: fx.Node, what: str) -> UnsupportedModelError:
         "sizes must be constants or multiples of the batch, "
         "and batch_dims= names inputs whose dim 0 is not the batch",
     )
+
+
+def _results(node: fx.Node, other: fx.Node) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors that a node gives in both traces, side by side."""
+    found, others = _tensors(node), _tensors(other)
+    if [value.dim() for value in found] != [value.dim() for value in others]:
+        raise differs(node, "the number of results, or of their dims, varies")
+    return list(zip(found, others, strict=True))
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

@@ -118,9 +118,10 @@ def _is_idle_cast(node: fx.Node) -> bool:
 
 def _check_norm(node: fx.Node, refuse: Refuse) -> None:
     """Refuses norms by functions that change their running statistics, as those of batches do."""
-    cure = _NORMS.get(node.target)
+    target: Any = node.target
+    cure = _NORMS.get(target)
     if cure is not None and node.args[5] and node.args[3] is not None:
-        name = node.target._schema.name.removeprefix("aten::")
+        name = target._schema.name.removeprefix("aten::")
         what = f"F.{name} that updates running statistics is not supported"
         refuse(refused(node, what, cure, "buffer mutation"))
 

@@ -50,11 +50,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    log_probs, targets, *lengths = ctx.saved_tensors
+    log_probs, targets, steps, lengths = ctx.saved_tensors
     blank, zero_infinity = ctx.options
     with torch.enable_grad():
         leaf = log_probs.detach().requires_grad_()
-        again = torch.ctc_loss(leaf, targets, *lengths, blank, 0, zero_infinity)
+        again = torch.ctc_loss(leaf, targets, steps, lengths, blank, 0, zero_infinity)
         (found,) = torch.autograd.grad(again, leaf, gradient)
     return found, None, None, None, None, None
 
@@ -65,7 +65,7 @@ losses.register_autograd(_backward, setup_context=_keep)
 @contextmanager
 def ctc_by_samples() -> Iterator[None]:
     """Runs ``F.ctc_loss``, and with it ``nn.CTCLoss``, as that operator where targets are rows."""
-    original = F.ctc_loss
+    original: Any = F.ctc_loss
 
     def ctc_loss(
         log_probs: Tensor,
@@ -76,10 +76,10 @@ def ctc_by_samples() -> Iterator[None]:
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> Tensor:
+        given = input_lengths, target_lengths
         if log_probs.dim() != 3 or targets.dim() != 2:
-            lengths = input_lengths, target_lengths
-            return original(log_probs, targets, *lengths, blank, reduction, zero_infinity)
-        lengths = [_tensor(given, targets) for given in (input_lengths, target_lengths)]
+            return original(log_probs, targets, *given, blank, reduction, zero_infinity)
+        lengths = [_tensor(each, targets) for each in given]
         each = losses(log_probs, targets, *lengths, blank, zero_infinity)
         if reduction == "mean":
             return (each / lengths[1].clamp(min=1)).mean()
