@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from cost_models.zero import ZERO_STAGES, ZeroStage, zero_stage
 
 __all__ = [
-    "BUCKET_BYTES",
     "RUNNABLE_PRECISIONS",
     "RUNNABLE_SCHEDULES",
     "ZERO_STAGES",
     "ScheduleSupport",
     "ZeroStage",
+    "bucket_bytes",
     "runs",
+    "sums_in_backward",
     "zero_stage",
 ]
 
-# Gradients of stage 0 are summed together in buckets of at most so many bytes, larger ones alone.
-BUCKET_BYTES = 25 * 2**20
+_MOST_BUCKET_BYTES = 25 * 2**20
+_LEAST_BUCKET_BYTES = 2**20
+"""Sums of less cost more by the message than by the byte."""
+_LEAST_BUCKETS = 2
 
 RUNNABLE_PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -57,6 +60,28 @@ RUNNABLE_SCHEDULES: Mapping[str, ScheduleSupport] = {
     "zero_bubble": _SPLIT,
     "zbv": _SPLIT,
 }
+
+
+def bucket_bytes(gradient_bytes: float) -> float:
+    """The most that are summed by one message of what a rank sums; larger gradients go alone.
+
+    A small model has two buckets, so that half of its sums go on beside its backward.
+    """
+    part_bytes = gradient_bytes / _LEAST_BUCKETS
+    return min(_MOST_BUCKET_BYTES, max(part_bytes, _LEAST_BUCKET_BYTES))
+
+
+def sums_in_backward(*, pipeline: bool, shards_states: bool, sends_on_dp: bool) -> bool:
+    """Whether sums over the data-parallel ranks start in the last backward of a step, not behind.
+
+    Args:
+        pipeline: the model is cut into pipeline stages, whose actions PyTorch runs.
+        shards_states: FSDP2 sends in the backward.
+        sends_on_dp: the backward has other messages over ``dp`` (of batch statistics). Beside
+            those, only the order in which gradients arrive would put all messages in one order on
+            all ranks.
+    """
+    return not (pipeline or shards_states or sends_on_dp)
 
 
 def runs(schedule: str, *, zero: int, recomputes: bool) -> str | None:

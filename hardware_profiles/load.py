@@ -225,6 +225,7 @@ def _device(facts: DeviceFacts) -> DeviceSpec:
         optimizer_piece_s=_optional(facts.optimizer_piece_s),
         operand_bytes_per_s=_optional(facts.operand_bytes_per_s),
         piece_read_s=_optional(facts.piece_read_s),
+        split_gradient_s=_optional(facts.split_gradient_s),
         message_host_s=_optional(facts.message_host_s),
         gather_host_s=_optional(facts.gather_host_s),
         gather_copy_bytes_per_s=_optional(facts.gather_copy_bytes_per_s),

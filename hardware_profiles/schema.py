@@ -61,6 +61,7 @@ class DeviceFacts(_Strict):
     optimizer_piece_s: Fact[NotNegative] | None = None
     operand_bytes_per_s: Fact[Positive] | None = None
     piece_read_s: Fact[NotNegative] | None = None
+    split_gradient_s: Fact[NotNegative] | None = None
     message_host_s: Fact[NotNegative] | None = None
     gather_host_s: Fact[NotNegative] | None = None
     gather_copy_bytes_per_s: Fact[Positive] | None = None

@@ -56,6 +56,7 @@ def _device(device: DeviceSpec, share: float) -> DeviceSpec:
         optimizer_piece_s=_scaled(device.optimizer_piece_s, 1 / share),
         operand_bytes_per_s=_scaled(device.operand_bytes_per_s, share),
         piece_read_s=_scaled(device.piece_read_s, 1 / share),
+        split_gradient_s=_scaled(device.split_gradient_s, 1 / share),
         message_host_s=_scaled(device.message_host_s, 1 / share),
         gather_host_s=_scaled(device.gather_host_s, 1 / share),
         gather_copy_bytes_per_s=_scaled(device.gather_copy_bytes_per_s, share),

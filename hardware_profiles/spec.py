@@ -36,6 +36,8 @@ class DeviceSpec:
         piece_read_s: what the host takes, forward and backward, for each use of a parameter of
             which a rank holds a piece over ``tp``, where the host that starts work is the device;
             as all of the following, None: nothing.
+        split_gradient_s: likewise for each parameter and microbatch, where a schedule takes
+            gradients of weights apart from the backward.
         message_host_s: likewise for each message of a program beside the message itself.
         gather_host_s, reduce_host_s: likewise for each unit whose weights FSDP2 gathers, or whose
             gradients it scatters.
@@ -62,6 +64,7 @@ class DeviceSpec:
     optimizer_piece_s: float | None = None
     operand_bytes_per_s: float | None = None
     piece_read_s: float | None = None
+    split_gradient_s: float | None = None
     message_host_s: float | None = None
     gather_host_s: float | None = None
     gather_copy_bytes_per_s: float | None = None

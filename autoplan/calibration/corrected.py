@@ -20,7 +20,10 @@ _PRODUCTS = (
     "matmul_efficiency", "float8_matmul_efficiency", "attention_forward_efficiency",
     "attention_backward_efficiency",
 )  # fmt: skip
-_HOST_STARTS = ("launch_s", "piece_read_s", "message_host_s", "gather_host_s", "reduce_host_s")
+_HOST_STARTS = (
+    "launch_s", "piece_read_s", "split_gradient_s", "message_host_s", "gather_host_s",
+    "reduce_host_s",
+)  # fmt: skip
 _PLAIN_RATES = (
     "sm_load_bytes_per_s", "operand_bytes_per_s", "gather_copy_bytes_per_s",
     "reduce_copy_bytes_per_s",

@@ -18,6 +18,10 @@ _STATED: Mapping[str, tuple[str, str]] = {
         "parameters read as pieces and as they are, two microbatches",
     ),
     "messages": ("device.message_host_s", "messages with their backward, and bare ones"),
+    "gradients": (
+        "device.split_gradient_s",
+        "a backward whose weights are taken apart by PyTorch's pipelines, and whole",
+    ),
 }
 
 

@@ -99,16 +99,17 @@ class Overlap:
         return f"all_reduce of {self.nbytes} bytes, {self.ranks} ranks, beside products"
 
 
-Around = Literal["pieces", "messages", "units forward", "units"]
+Around = Literal["pieces", "messages", "units forward", "units", "gradients"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWork:
-    """Seconds that the host's thread works around messages of two ranks, beside the same without.
+    """Seconds that the host's thread works in a program of two ranks, beside the same on one.
 
     Of each of ``number``: uses of pieces of parameters, forward and backward; messages of a program
-    over ``tp``; units of so many bytes that FSDP2 gathers in a forward; or units that it gathers
-    in a forward and a backward, and whose gradients it scatters.
+    over ``tp``; units of so many bytes that FSDP2 gathers in a forward; units that it gathers in a
+    forward and a backward, and whose gradients it scatters; or parameters whose gradients are taken
+    apart from the backward.
     """
 
     around: Around

@@ -34,7 +34,7 @@ KIB, MIB = 2**10, 2**20
 OTHERS = ("bfloat16", "float16", "float64")
 _COPIES, _SMALL_ELEMENTS = 8, 100_000
 _MOST_COPIES, _KEPT_BYTES = 64, 16 * MIB
-_PIECES, _MESSAGES, _SMALL_BYTES = 40, 40, 64
+_PIECES, _MESSAGES, _GRADIENTS, _SMALL_BYTES = 40, 40, 40, 64
 _UNITS, _UNIT_BYTES = 4, (3 * 2**8, 3 * MIB)
 _SMALL_PARAMETERS = 20, 16
 SENT: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -226,11 +226,12 @@ def overlap(setting: Setting, nbytes: int) -> Iterator[Overlap]:
 
 
 def host_work(setting: Setting) -> Iterator[HostWork]:
-    """Of units and messages of nearly no bytes, and of units that take time to copy."""
+    """Of what has nearly no bytes, and of units that take time to copy."""
     if setting.is_gpu or setting.world < 2:
         return
     yield HostWork(around="pieces", number=_PIECES, nbytes=_SMALL_BYTES)
     yield HostWork(around="messages", number=_MESSAGES, nbytes=_SMALL_BYTES)
+    yield HostWork(around="gradients", number=_GRADIENTS, nbytes=_SMALL_BYTES)
     for nbytes in _UNIT_BYTES:
         for around in ("units forward", "units"):
             yield HostWork(around=around, number=_UNITS, nbytes=nbytes)

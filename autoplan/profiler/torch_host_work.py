@@ -3,6 +3,7 @@
 Pieces of parameters are read by the runtime's own function, forward and backward, by two
 microbatches whose gradients add up. Messages are its autograd functions beside the bare calls.
 Units are modules of some tensors under FSDP2, as one block has, beside the same by themselves.
+Gradients of weights are taken apart as PyTorch's pipelines do, beside one whole backward.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def programs(probe: HostWork, mesh: DeviceMesh) -> Compared:
         return Compared(_reading(uses, elements, mesh), _reading(uses, elements, None))
     if probe.around == "messages":
         return _messages(probe.number, elements, mesh)
+    if probe.around == "gradients":
+        return _splitting(probe.number)
     is_step = probe.around == "units"
     units = (_units(probe.number, elements, of) for of in (mesh, None))
     return Compared(*(_passing(each, is_step=is_step) for each in units))
@@ -74,6 +77,30 @@ def _messages(number: int, elements: int, mesh: DeviceMesh) -> Compared:
             y = c10d.wait(c10d.all_reduce(y, "sum", name))
 
     return Compared(sending, bare)
+
+
+def _splitting(number: int) -> Compared:
+    """The backward of layers of one weight each; ``whole`` has the same forward."""
+    weights = [nn.Parameter(torch.ones(_READ, _READ)) for _ in range(number)]
+    gradient = torch.ones(1, _READ)
+
+    def forward() -> tuple[Tensor, Tensor]:
+        y = x = torch.ones(1, _READ, requires_grad=True)
+        for weight in weights:
+            weight.grad = None
+            y = nn.functional.linear(y, weight)
+        return x, y
+
+    def split() -> None:
+        x, y = forward()
+        _, groups = c10d.backward_input([y], [gradient], [x], iter(weights))
+        c10d.backward_weight(iter(weights), groups)
+
+    def whole() -> None:
+        _, y = forward()
+        torch.autograd.backward(y, gradient)
+
+    return Compared(split, whole)
 
 
 class _Unit(nn.Module):

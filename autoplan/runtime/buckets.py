@@ -83,7 +83,7 @@ class Bucket:
         return piece
 
 
-def buckets_of(parameters: Iterable[nn.Parameter], most_bytes: int) -> Iterator[Bucket]:
+def buckets_of(parameters: Iterable[nn.Parameter], most_bytes: float) -> Iterator[Bucket]:
     """Runs of parameters of at most so many bytes each, or one parameter."""
     run: list[nn.Parameter] = []
     nbytes = 0

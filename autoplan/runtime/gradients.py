@@ -24,15 +24,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autoplan.capabilities import BUCKET_BYTES
+from autoplan.capabilities import bucket_bytes
 from autoplan.runtime.buckets import Bucket, buckets_of
 from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.weights import local
-
-_BUCKETS = 2
-_LEAST_BYTES = 2**20
-"""Sums of less cost more by the message than by the byte."""
 
 
 class GradientSum:
@@ -42,9 +38,7 @@ class GradientSum:
         whole: parameters that every data-parallel rank holds whole.
         shared: groups of ranks whose stages read the same parameters, with these parameters, in the
             same order on all of them.
-        overlaps: whether sums over ``dp`` start in the last backward. Where the backward sends
-            over ``dp`` itself (FSDP2, batch statistics), only the order in which gradients arrive
-            would put the two in one order on all ranks.
+        overlaps: whether sums over ``dp`` start in the last backward.
     """
 
     def __init__(
@@ -149,13 +143,8 @@ def _sum_shared(buckets: Sequence[Bucket], group: dist.ProcessGroup) -> None:
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
-    """In order, of at most ``BUCKET_BYTES``.
-
-    A small model has two, nearly even, so that half of its sums go on beside its backward.
-    """
     held = list(parameters)
-    part_bytes = sum(local(parameter).nbytes for parameter in held) // _BUCKETS
-    return list(buckets_of(held, min(BUCKET_BYTES, max(part_bytes, _LEAST_BYTES))))
+    return list(buckets_of(held, bucket_bytes(sum(local(p).nbytes for p in held))))
 
 
 def gradient_norm(

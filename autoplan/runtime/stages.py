@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autoplan.capabilities import zero_stage
+from autoplan.capabilities import sums_in_backward, zero_stage
 from autoplan.codegen import Emitted, EmittedStage, build_module
 from autoplan.errors import PlanError
 from autoplan.runtime.collectives import AxisGroup
@@ -129,7 +129,7 @@ def layouts_on_dp(
     A parameter that two stages of one rank read stays whole: it would need two FSDP roots.
     """
     layouts = dict(source.layouts)
-    if not shards_states(zero_stage(zero, pipeline=mesh.pp > 1, accumulates=True), mesh):
+    if not _shards_states(zero, mesh):
         return layouts
     readers = Counter((stage.rank, name) for stage in emitted.stages for name in stage.parameters)
     doubled = {name for (_, name), count in readers.items() if count > 1}
@@ -177,15 +177,20 @@ def gradient_sum(
         [parameter for name, parameter in parameters.items() if name in whole],
         mesh,
         shared,
-        overlaps=not any(_sends_on_dp(stage, zero, mesh) for stage in stages),
+        overlaps=sums_in_backward(
+            pipeline=mesh.pp > 1,
+            shards_states=_shards_states(zero, mesh),
+            sends_on_dp=any(
+                message.axis == "dp"
+                for stage in stages
+                for message in stage.emitted.messages.backward
+            ),
+        ),
     )
 
 
-def _sends_on_dp(stage: LocalStage, zero: int, mesh: RankMesh) -> bool:
-    """Whether the backward of a stage has messages over ``dp`` of its own."""
-    if shards_states(zero_stage(zero, pipeline=mesh.pp > 1, accumulates=True), mesh):
-        return True
-    return any(message.axis == "dp" for message in stage.emitted.messages.backward)
+def _shards_states(zero: int, mesh: RankMesh) -> bool:
+    return shards_states(zero_stage(zero, pipeline=mesh.pp > 1, accumulates=True), mesh)
 
 
 def _group(pp_ranks: tuple[int, ...], mesh: RankMesh) -> dist.ProcessGroup | None:

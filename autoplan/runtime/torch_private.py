@@ -28,6 +28,8 @@ _USED = (
     "torch.distributed.pipelining.schedules._ComputationType",
     "torch.distributed.pipelining.schedules._add_reduce_grad",
     "torch.distributed.pipelining.schedules._add_send_recv",
+    "torch.distributed.pipelining._backward.stage_backward_input",
+    "torch.distributed.pipelining._backward.stage_backward_weight",
     "torch._subclasses.fake_tensor.FakeTensor",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.UntypedStorage._cdata",
@@ -74,6 +76,7 @@ _graph_task, flatten_mesh = (resolve(name) for name in _USED[6:8])
 ScheduleRuntime, PipelineAction, PipelineActionKind, add_reductions, add_messages = (
     resolve(name) for name in _USED[8:13]
 )
+backward_input, backward_weight = (resolve(name) for name in _USED[13:15])
 _holders = resolve("torch._C._storage_Use_Count")
 _OWN_HOLDERS = 2  # the tensor, and the storage's name in Python by which we ask
 

@@ -15,6 +15,7 @@ from autoplan.search.space import Space, build_space
 from autoplan.sharding.context import context_graph
 from autoplan.sharding.mesh import MeshAxis
 from autoplan.sharding.rules import GraphRules
+from autoplan.sharding.rules.batch_norm import needs_one_microbatch
 from autoplan.sharding.strategies import Strategy
 from autoplan.trace.graph import OpGraph, OpNode, TensorMeta
 from hardware_profiles.spec import ClusterSpec
@@ -99,6 +100,11 @@ class Pricing:
     def shares_samples(self) -> bool:
         """Whether ranks of ``tp`` may share the samples of a microbatch that they divide."""
         return is_mostly_tables(self.graph)
+
+    @cached_property
+    def syncs_statistics(self) -> bool:
+        """Whether forward and backward send over the data-parallel ranks (BatchNorm)."""
+        return needs_one_microbatch(self.graph) is not None
 
     def _space(self, axis: MeshAxis) -> Space:
         if axis not in self._spaces:

@@ -27,7 +27,7 @@ def weights(count: int, dtype: torch.dtype = torch.float32) -> list[nn.Parameter
 def sums_of(parameters: list[nn.Parameter], *, overlaps: bool = True) -> GradientSum:
     """In buckets of two weights."""
     mesh = build_mesh(MeshPlan(dp=2))
-    with mock.patch.object(gradients, "BUCKET_BYTES", 2 * parameters[0].nbytes):
+    with mock.patch.object(gradients, "bucket_bytes", return_value=2 * parameters[0].nbytes):
         return GradientSum(parameters, mesh, overlaps=overlaps)
 
 
@@ -98,7 +98,7 @@ def sum_alone_beside_a_reader(rank: int) -> None:
     """A gradient that is a bucket alone, whose memory the rest of the backward reads."""
     first, second = weights(2)
     factor = torch.arange(float(WIDTH * WIDTH))
-    with mock.patch.object(gradients, "BUCKET_BYTES", 1):
+    with mock.patch.object(gradients, "bucket_bytes", return_value=1):
         sums = GradientSum([first, second], build_mesh(MeshPlan(dp=2)), overlaps=True)
     sums.open()
     sums.begin_last()

@@ -14,6 +14,7 @@ from cost_models.host_work import (
     message_host_s,
     piece_read_s,
     reduce_host_s,
+    split_gradient_s,
 )
 from cost_models.peaks import optimizer_bytes_per_s
 from cost_models.work import Gemm
@@ -102,6 +103,7 @@ class FakeBench:
         each_s = {
             "pieces": piece_read_s(device),
             "messages": message_host_s(device),
+            "gradients": split_gradient_s(device),
             "units forward": gather_s,
             "units": 2 * gather_s + reduce_host_s(probe.nbytes, device),
         }[probe.around]

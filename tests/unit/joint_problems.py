@@ -43,6 +43,7 @@ class JointProblem:
     precision: str
     input_bytes: float
     limit_bytes: int
+    syncs_statistics: bool = False
 
     @property
     def row(self) -> Row:
@@ -63,11 +64,19 @@ class JointProblem:
             ),
             cluster=self.cluster,
             buffer_bytes=0,
-            trained_elements=(),
+            trained_elements=(self._most_elements,),
+            syncs_statistics=self.syncs_statistics,
             input_bytes=lambda dp: self.input_bytes / dp,
             limit_bytes=self.limit_bytes,
         )
         return cast(Pricing, found)
+
+    @property
+    def _most_elements(self) -> float:
+        """That learn, whatever is chosen."""
+        family = self.family
+        apart = max(sum(one.unit.trained_elements for one in way.apart) for way in family.ways)
+        return apart + sum(family.elements[key].trained for key in family.keys)
 
     def costs(self, way: int) -> WholeCosts:
         """The costs of plans with one placement of what crosses."""
@@ -110,7 +119,9 @@ def random_problem(
         input_bytes=draw.choice((0.0, 2.0**20)),
         limit_bytes=UNLIMITED_BYTES,
     )
-    return replace(free, limit_bytes=_limit(draw, free))
+    limited = replace(free, limit_bytes=_limit(draw, free))
+    device = replace(cluster.device, split_gradient_s=draw.choice((None, 1e-3, 3e-2)))
+    return replace(limited, cluster=replace(cluster, device=device))
 
 
 def _limit(draw: Random, problem: JointProblem) -> int:

@@ -169,6 +169,7 @@ def _content(
         kept_bytes=leaving,
         twice_elements=twice,
         apart=[one.unit for one in costs.apart if any(first <= item < stop for item in one.items)],
+        split_element_s=costs.split_element_s,
     )
     held = most_held(shape, rank)
     memory = costs.memory.breakdown([load], math.ceil(held * load.kept_bytes))

@@ -107,6 +107,17 @@ def test_uniform_zero_bubble(ranks, count):
     assert value.step_s == pytest.approx(2 * busy_s + optimizer_s(2))
 
 
+@pytest.mark.parametrize(("schedule", "added_s"), [("zero_bubble", 1e-4), ("1f1b", 0)])
+def test_gradients_that_are_taken_apart_take_the_host_some_seconds(schedule, added_s):
+    config = replace(ALONE, pp=2, num_microbatches=4, schedule=schedule)
+    problem = uniform(config, 4)
+    device = replace(CLUSTER.device, split_gradient_s=1e-4)  # of one parameter in all
+    found = even(replace(problem, cluster=replace(CLUSTER, device=device)))
+    for slower, plain in zip(found.loads, even(problem).loads, strict=True):
+        assert slower.backward_weight_s - plain.backward_weight_s == pytest.approx(added_s / 2)
+        assert slower.backward_window_s - plain.backward_window_s == pytest.approx(added_s / 2)
+
+
 @pytest.mark.parametrize("count", [2, 4, 6])
 def test_uniform_interleaving(count):
     config = replace(
@@ -138,14 +149,58 @@ def test_heads_and_tails_of_sharded_states():
     assert value.step_s == pytest.approx(step_s)
 
 
-def test_gradients_are_summed_behind_the_last_backward():
+BUCKET_BYTES = 25 * 2**20
+"""Of sums of gradients."""
+
+
+def sums_s(ranks: int, nbytes: float) -> float:
+    """Sums of so many bytes by buckets."""
+    bucket_s = collective_s("all_reduce", BUCKET_BYTES, ranks, ranks, CLUSTER)
+    return nbytes / BUCKET_BYTES * bucket_s
+
+
+@pytest.mark.parametrize("blocks", [2, 40])
+@pytest.mark.parametrize("slower", [1, 20])
+def test_gradients_are_summed_beside_the_last_backward_but_for_the_last_bucket(blocks, slower):
     config = replace(ALONE, dp=8, num_microbatches=2)
-    value = even(uniform(config, 2))
-    bucket = 25 * 2**20
-    sum_s = 2 * ELEMENTS * 4 / bucket * collective_s("all_reduce", bucket, 8, 8, CLUSTER)
-    busy_s = 2 * 2 * (FORWARD + BACKWARD)
-    assert value.step_s == pytest.approx(busy_s + sum_s + optimizer_s(2))
-    assert value.memory[0].communication_buffers == 0  # no activation is left by then
+    problem = uniform(config, blocks)
+    link = replace(CLUSTER.intra_node, bytes_per_s=CLUSTER.intra_node.bytes_per_s / slower)
+    value = even(replace(problem, cluster=replace(CLUSTER, intra_node=link)))
+    (bucket_s, sum_s) = (
+        nbytes / BUCKET_BYTES
+        * collective_s("all_reduce", BUCKET_BYTES, 8, 8, replace(CLUSTER, intra_node=link))
+        for nbytes in (BUCKET_BYTES, blocks * ELEMENTS * 4)
+    )  # fmt: skip
+    tail_s = bucket_s + shown_s(sum_s - bucket_s, blocks * BACKWARD)
+    busy_s = 2 * blocks * (FORWARD + BACKWARD)
+    assert value.seconds[0].tail_s == pytest.approx(tail_s)
+    assert value.step_s == pytest.approx(busy_s + tail_s + optimizer_s(blocks))
+    assert value.memory[0].communication_buffers == 0  # gradients are made in their buckets
+
+
+def test_half_of_a_small_models_gradients_are_summed_behind_its_backward():
+    problem = uniform(replace(ALONE, dp=8), 2)
+    small = replace(COLUMN, trained_elements=3e6)
+    value = value_of_whole(problem.costs(0), stages_of(problem.row, [0, 2], [[small, small]]))
+    sum_s = sums_s(8, 2 * 3e6 * 4)
+    assert value.seconds[0].tail_s == pytest.approx(sum_s / 2 + shown_s(sum_s / 2, 2 * BACKWARD))
+
+
+def test_beside_batch_statistics_gradients_are_summed_behind_the_backward():
+    value = even(replace(uniform(replace(ALONE, dp=8), 2), syncs_statistics=True))
+    assert value.seconds[0].tail_s == pytest.approx(sums_s(8, 2 * ELEMENTS * 4))
+
+
+@pytest.mark.parametrize(("schedule", "bucket"), [("1f1b", 0), ("zero_bubble", BUCKET_BYTES)])
+def test_in_a_pipeline_gradients_are_summed_behind_the_last_backward(schedule, bucket):
+    config = replace(ALONE, pp=2, dp=4, num_microbatches=2, schedule=schedule)
+    problem = replace(uniform(config, 4), optimizer="lamb")  # whose step passes nothing
+    lean = replace(COLUMN, operator_bytes=0.0, kept_bytes=1.0)
+    stages = stages_of(problem.row, [0, 2, 4], [[lean, lean]] * 2)
+    value = value_of_whole(problem.costs(0), stages)
+    for seconds, memory in zip(value.seconds, value.memory, strict=True):
+        assert seconds.tail_s == pytest.approx(sums_s(4, 2 * ELEMENTS * 4))
+        assert memory.communication_buffers == bucket
 
 
 def test_weights_gathered_at_each_use():

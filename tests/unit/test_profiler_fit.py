@@ -39,8 +39,8 @@ def cpu_truth() -> ClusterSpec:
         base.device, peak_flops=peaks, matmul_efficiency=1.0, memory_bytes_per_s=14e9,
         memory_efficiency=0.7, optimizer_efficiency=1.0, launch_s=7e-6, optimizer_tensor_s=80e-6,
         optimizer_piece_s=500e-6, operand_bytes_per_s=15e9, piece_read_s=200e-6,
-        message_host_s=40e-6, gather_host_s=1.2e-3, gather_copy_bytes_per_s=3e9,
-        reduce_host_s=0.7e-3, reduce_copy_bytes_per_s=2e9,
+        split_gradient_s=150e-6, message_host_s=40e-6, gather_host_s=1.2e-3,
+        gather_copy_bytes_per_s=3e9, reduce_host_s=0.7e-3, reduce_copy_bytes_per_s=2e9,
         attention_forward_efficiency=0.4, attention_backward_efficiency=0.25,
         workspace_bytes=300 * 2**20,
     )  # fmt: skip
@@ -96,7 +96,9 @@ def test_a_cpu_gets_its_constants_back(cpu):
 def test_what_the_host_takes_around_messages_is_found(cpu):
     truth, _, found = cpu
     share = truth.busy_share[2]  # two ranks measure it
-    for name in ("piece_read_s", "message_host_s", "gather_host_s", "reduce_host_s"):
+    for name in (
+        "piece_read_s", "split_gradient_s", "message_host_s", "gather_host_s", "reduce_host_s"
+    ):  # fmt: skip
         value = getattr(truth.device, name) / share
         assert getattr(found.device, name) == pytest.approx(value, rel=1e-3), name
     for name in ("gather_copy_bytes_per_s", "reduce_copy_bytes_per_s"):

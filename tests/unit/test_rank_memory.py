@@ -22,7 +22,7 @@ LAST = replace(COLUMN, kept_bytes=400, operator_bytes=5000, trained_elements=HEA
 
 def memory_of(each: WeightBytes, **changes) -> RankMemory:
     memory = RankMemory(
-        trained=each, frozen=each, is_alone=False, reduces_each=False, keeps_sums=False,
+        trained=each, frozen=each, fills_buckets=False, reduces_each=False, keeps_sums=False,
         buffer_bytes=0, input_bytes=INPUTS, workspace_bytes=0, limit_bytes=1e9,
     )  # fmt: skip
     return replace(memory, **changes)
@@ -103,8 +103,20 @@ def test_gradients_that_are_reduced_come_while_activations_go(kept, beside):
 def test_nobody_to_send_to():
     each = weight_bytes(precision="fp32", optimizer="adamw", dp=1, stage=ZERO_STAGES[0])
     load = stage(head=replace(LAST, operator_bytes=20_000))
-    found = memory_of(each, is_alone=True).breakdown([load], 500)
+    found = memory_of(each).breakdown([load], 500)
     assert found.total == (2 * BLOCK + HEAD) * 16 + INPUTS + 500 + 20_000
+
+
+def test_gradients_that_are_moved_into_buckets_behind_the_backward_have_one_beside_them():
+    at = zero_stage(0, pipeline=True, accumulates=True)
+    each = weight_bytes(precision="fp32", optimizer="adamw", dp=SHARDS, stage=at)
+    column = replace(COLUMN, trained_elements=10**7)
+    load = load_of([Placed(column=column, count=2, is_block=True)])
+    memory = memory_of(each, most_step_bytes=0)
+    in_place = memory.breakdown([load], 2 * KEPT)
+    moved = replace(memory, fills_buckets=True).breakdown([load], 2 * KEPT)
+    assert in_place.total == 2 * 10**7 * 16 + INPUTS + 2 * KEPT + 30
+    assert moved.total == 2 * 10**7 * 16 + INPUTS + 25 * 2**20
 
 
 def test_an_optimizer_that_steps_one_tensor_after_the_other_passes_that_much_at_most():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from autoplan.capabilities import sums_in_backward
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.family import Boundary, Family
 from autoplan.search.pipeline.rank_memory import RankMemory
@@ -12,6 +13,7 @@ from autoplan.search.pipeline.weight_messages import WeightMessages
 from autoplan.search.pipeline.whole import Hop, WholeCosts
 from autoplan.search.pricing import Pricing
 from cost_models.collectives import collective_s
+from cost_models.host_work import split_gradient_s
 from cost_models.memory import weight_bytes
 from cost_models.optimizers import one_tensor_bytes, optimizer
 from cost_models.peaks import optimizer_bytes_per_s
@@ -37,7 +39,8 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             messages=WeightMessages(config, job.precision, job.gpus_per_node, cluster),
             optimizer_s=traffic / optimizer_bytes_per_s(cluster.device)
             + _tensors_s_per_element(pricing, config, in_pieces=config.tp > 1 or sharded > 1),
-            overlap_efficiency=_overlap_efficiency(cluster),
+            overlap_efficiency=_overlap_efficiency(pricing, config),
+            most_elements=sum(pricing.trained_elements),
         ),
         memory=rank_memory(pricing, config),
         is_block=tuple(bool(item.kind) for item in menus.stack.items),
@@ -47,6 +50,7 @@ def whole_costs(pricing: Pricing, family: Family, config: Config, boundary: Boun
             for rank in range(config.pp)
         ),
         shared_s=menus.shared_s,
+        split_element_s=_split_element_s(pricing, config),
         tied=family.tied(boundary),
         apart=family.apart(boundary),
     )
@@ -68,7 +72,9 @@ def rank_memory(pricing: Pricing, config: Config) -> RankMemory:
     return RankMemory(
         trained=trained,
         frozen=frozen,
-        is_alone=config.state_ranks == 1,
+        fills_buckets=(
+            config.state_ranks > 1 and not stage.shards_states and config.shape.splits_backward
+        ),
         reduces_each=not stage.holds_full_gradients,
         keeps_sums=(
             config.replicas > 1 and not stage.holds_full_gradients and config.num_microbatches > 1
@@ -85,13 +91,35 @@ def _tensors_s_per_element(pricing: Pricing, config: Config, *, in_pieces: bool)
     """Seconds of an optimizer's step beside its bytes, for one of a rank's elements in the mean."""
     device = pricing.cluster.device
     each_s = device.optimizer_piece_s if in_pieces else device.optimizer_tensor_s
+    return _per_element(each_s or 0.0, pricing, config)
+
+
+def _split_element_s(pricing: Pricing, config: Config) -> float:
+    """What the host takes for gradients of weights apart, for one element in the mean."""
+    if not config.shape.splits_backward:
+        return 0.0
+    return _per_element(split_gradient_s(pricing.cluster.device), pricing, config)
+
+
+def _per_element(tensor_s: float, pricing: Pricing, config: Config) -> float:
+    """Seconds of each parameter, as seconds of one of a rank's elements."""
     elements = pricing.trained_elements
-    return (each_s or 0.0) * len(elements) * config.tp / max(1, sum(elements))
+    return tensor_s * len(elements) * config.tp / max(1, sum(elements))
 
 
-def _overlap_efficiency(cluster: ClusterSpec) -> float:
-    """FSDP2 runs messages beside compute on streams, which CPUs do not have: there each blocks."""
-    return 0.0 if cluster.runs_on_host else cluster.overlap_efficiency
+def _overlap_efficiency(pricing: Pricing, config: Config) -> float:
+    """Of messages over ``dp``.
+
+    FSDP2 runs them beside compute on streams, which CPUs do not have: there each blocks. Sums of
+    whole gradients have threads of their own there.
+    """
+    cluster, shards_states = pricing.cluster, _zero_stage(config).shards_states
+    if shards_states:
+        return 0.0 if cluster.runs_on_host else cluster.overlap_efficiency
+    is_beside = sums_in_backward(
+        pipeline=config.pp > 1, shards_states=shards_states, sends_on_dp=pricing.syncs_statistics
+    )
+    return cluster.overlap_efficiency if is_beside else 0.0
 
 
 def _most_step_bytes(pricing: Pricing, shards: int) -> float:

@@ -6,6 +6,7 @@ fewest and the most that a block can have is never above them; nor is, for the p
 that a stage has, which move as one, the line from nothing to the whole root. What shows of messages
 beside compute is ``max((1 - e) messages, messages - e window)``; any mean of both sides is a lower
 bound: the first where compute outlasts them (it *hides* them), the second where they outlast it.
+Of the sums of ZeRO 0 the last bucket is beside nothing: its least share counts in the first.
 """
 
 from __future__ import annotations
@@ -141,7 +142,10 @@ class ItemPricer:
             frozen_element_s = shown.gathers * gather.element_s
             element_s += frozen_element_s + shown.reductions * reduce.element_s
         else:
-            element_s += rates.tail * clock.messages.sum_per_element_s
+            shown, hidden = self._shown_sum(rates)
+            seconds[1:] = rates.backward_input - hidden, rates.backward_weight - hidden
+            element_s += shown * clock.messages.sum_per_element_s
+        element_s += seconds[2] * self.costs.split_element_s
         gone = is_late and self.costs.config.stages_per_rank == 1
         held_bytes = memory.held_per_trained + memory.trained.gradients_made * is_late
         return ItemPrices(
@@ -194,6 +198,13 @@ class ItemPricer:
             gathers=under_forward * shown_forward + again * rates.backward_input * shown_backward,
             reductions=reductions * shown_backward,
         )
+
+    def _shown_sum(self, rates: Rates) -> tuple[float, float]:
+        """How often the sum of gradients counts, and the seconds of a backward that hide it."""
+        clock = self.costs.clock
+        counted = min(rates.backward_input, rates.backward_weight)
+        shown, hidden = self._sides(self.hides_backward, counted, rates.tail)
+        return rates.tail * (shown + (1 - shown) * clock.least_last_share), hidden
 
     def _sides(self, hides: float, counted: float, under: float) -> tuple[float, float]:
         """How much of messages shows, and of the seconds that they run under is hidden.

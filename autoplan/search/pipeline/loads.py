@@ -92,6 +92,7 @@ def load_of(
     kept_bytes: float = 0.0,
     twice_elements: float = 0.0,
     apart: Sequence[Unit] = (),
+    split_element_s: float = 0.0,
 ) -> Load:
     """The load of a stage.
 
@@ -101,6 +102,7 @@ def load_of(
         kept_bytes: of what leaves the stage and lives until its gradient has come back.
         twice_elements: trained elements that columns of the root count once too often.
         apart: parameters that blocks read and no column counts.
+        split_element_s: what taking gradients of weights apart adds for one trained element.
     """
     members = tuple(placed)
     columns = [(one.column, one.count) for one in members]
@@ -111,6 +113,8 @@ def load_of(
     sent_backward_s = sum(column.backward_messages_s * count for column, count in columns)
     root = [one for one in members if not one.is_block]
     waiting = sum(each.trained_elements for each in apart)
+    trained = sum(column.trained_elements * count for column, count in columns)
+    backward_weight_s += split_element_s * (trained - twice_elements + waiting)
     return Load(
         forward_s=forward_s,
         backward_input_s=backward_input_s,

@@ -10,7 +10,8 @@ beside it differs by moment:
   none of a block when the first one begins; when it ends, what it kept is gone; and only the second
   has those of the one before it beside its own, when two have let go of what they kept;
 - when gradients are reduced behind the backward, a unit of them in a buffer, and no activations but
-  those of other stages;
+  those of other stages. Gradients that are summed whole are made in their buckets; those of weights
+  that are taken apart from the backward come into them behind it;
 - in the optimizer's step its own passing memory.
 
 Where replicas sum every microbatch's gradients, FSDP2 keeps all sums of a backward until it ends:
@@ -24,7 +25,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autoplan.capabilities import BUCKET_BYTES
+from autoplan.capabilities import bucket_bytes
 from autoplan.search.pipeline.loads import Load, Unit
 from cost_models.memory import (
     STORED_BYTES,
@@ -45,7 +46,8 @@ class RankMemory:
 
     Attributes:
         trained, frozen: bytes of one element, before any split over data-parallel ranks.
-        is_alone: one data-parallel rank: nothing is gathered or reduced.
+        fills_buckets: gradients are moved into the buckets that they are summed in behind the
+            backward.
         reduces_each: gradients are reduced in every backward, unit by unit.
         keeps_sums: replicas sum gradients beside those of earlier microbatches.
         most_step_bytes: passing memory of an optimizer that steps one tensor after the other.
@@ -55,7 +57,7 @@ class RankMemory:
 
     trained: WeightBytes
     frozen: WeightBytes
-    is_alone: bool
+    fills_buckets: bool
     reduces_each: bool
     keeps_sums: bool
     buffer_bytes: float
@@ -147,13 +149,10 @@ class RankMemory:
         A unit lets go of its gathered weights before its gradients are put in a buffer.
         """
         units = [unit.trained_elements for load in loads for unit in load.units if unit.count]
-        if self.is_alone:
-            sent = 0.0
-        elif self.trained.gradients_sent:
-            sent = self.trained.gradients_sent * max(units)
-        else:
+        sent = self.trained.gradients_sent * max(units)
+        if self.fills_buckets:
             trained = sum(u.count * u.trained_elements for load in loads for u in load.units)
-            sent = min(BUCKET_BYTES, STORED_BYTES * trained)
+            sent = min(bucket_bytes(STORED_BYTES * trained), STORED_BYTES * trained)
         made = sum(self.trained.gradients_made * load.root.trained_elements for load in loads)
         is_last = bool(self.trained.gradients_sent) and not self.reduces_each
         return Moment(

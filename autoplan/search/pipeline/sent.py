@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autoplan.capabilities import BUCKET_BYTES
+from autoplan.capabilities import bucket_bytes
 from autoplan.search.pipeline.loads import Load, Unit
 from autoplan.search.pipeline.solve import Found
 from autoplan.search.regions.messages import Sent
@@ -49,7 +49,7 @@ def _over_dp(found: Found, stage: int) -> Iterator[tuple[str, Sent]]:
     seconds = clock.messages_s(load)
     if not clock.stage.shards_states:
         nbytes = STORED_BYTES * _trained(load)
-        buckets = math.ceil(nbytes / BUCKET_BYTES)
+        buckets = math.ceil(nbytes / bucket_bytes(nbytes))
         yield "all_reduce", Sent(seconds=seconds["all_reduce"], nbytes=nbytes, count=buckets)
         return
     weights = [unit.trained_elements + unit.frozen_elements for unit in load.units]

@@ -172,6 +172,7 @@ def _load(
         ),
         forward_s=costs.shared_s,
         kept_bytes=leaving * costs.config.stages_per_rank,
+        split_element_s=costs.split_element_s,
     )
 
 

@@ -5,7 +5,8 @@ In a pipeline, ZeRO gathers a stage's weights once a step, before and beside its
 comes behind it (``tail_s``), and then the optimizer. Without a pipeline the stage decides how often
 (``cost_models.zero``): what happens at every microbatch is part of its times. Messages of blocks
 run beside compute, those of the root do not: its weights are needed first, its gradients are
-complete last. ZeRO 0 sums gradients beside nothing.
+complete last. ZeRO 0 sums gradients in buckets, all but the last beside the last backward where
+``capabilities.sums_in_backward``, else beside nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoplan.search.pipeline.loads import Load, Unit
-from autoplan.search.pipeline.weight_messages import WeightMessages
+from autoplan.search.pipeline.weight_messages import WeightMessages, last_bucket_share
 from cost_models.overlap import exposed_s
 from cost_models.zero import ZeroStage
 
@@ -46,7 +47,9 @@ class StageClock:
         stage: how ZeRO runs here.
         microbatches: of a step.
         optimizer_s: seconds of the optimizer for one trained element of a rank.
-        overlap_efficiency: fraction of hidden communication time that is really saved.
+        overlap_efficiency: fraction of hidden communication time that is really saved; 0 where
+            messages run beside nothing.
+        most_elements: that a stage can train.
     """
 
     stage: ZeroStage
@@ -54,6 +57,7 @@ class StageClock:
     messages: WeightMessages
     optimizer_s: float
     overlap_efficiency: float
+    most_elements: float
 
     def seconds(self, load: Load) -> StageSeconds:
         """The seconds of a stage."""
@@ -65,15 +69,17 @@ class StageClock:
         return self._sharded(load, optimizer_s)
 
     def _summed(self, load: Load, optimizer_s: float) -> StageSeconds:
-        sum_s = self.messages.sum_s(load)
+        beside_s = self.messages.beside_s(load)
+        hidden_s = beside_s - self._shown(beside_s, load.backward_window_s)
+        tail_s = self.messages.sum_s(load) - hidden_s
         return StageSeconds(
             forward_s=load.forward_s,
             backward_input_s=load.backward_input_s,
             backward_weight_s=load.backward_weight_s,
             head_s=0.0,
-            tail_s=sum_s,
+            tail_s=tail_s,
             optimizer_s=optimizer_s,
-            exposed_s=sum_s,
+            exposed_s=tail_s,
         )
 
     def _sharded(self, load: Load, optimizer_s: float) -> StageSeconds:
@@ -129,7 +135,8 @@ class StageClock:
         it does, 0 if not, between where they take about as long."""
         stage = self.stage
         if not stage.shards_states:
-            return 1.0, 1.0
+            beside_s = self.messages.beside_s(load) if self.overlap_efficiency else 0.0
+            return 1.0, _share(beside_s, load.backward_window_s)
         _, gather_s = self._both(load, self.messages.gather_s)
         _, reduce_s = self._both(load, self.messages.reduce_s)
         again = stage.gathers_per_microbatch // 2
@@ -138,6 +145,11 @@ class StageClock:
             _share(gather_s, load.forward_window_s),
             _share(again * gather_s + scatters * reduce_s, load.backward_window_s),
         )
+
+    @property
+    def least_last_share(self) -> float:
+        """Of the sum of gradients, what a stage's last bucket is at least."""
+        return last_bucket_share(self.most_elements)
 
     def _both(self, load: Load, seconds_of: Callable[[Unit], float]) -> tuple[float, float]:
         """Seconds of the root's message, and of those of all blocks."""

@@ -2,15 +2,16 @@
 
 Weights are gathered, and gradients reduced, unit by unit (``loads.Unit``): over the ranks of ``dp``
 and ``cp`` that share the states, and with hybrid sharding once more between the replicas of each
-shard. ZeRO 0 sums gradients in buckets of ``BUCKET_BYTES``. What the host takes around a unit's
-message counts, where it shows.
+shard. ZeRO 0 sums gradients in buckets, whose bytes take as long as those of the largest. What the
+host takes around a unit's message counts, where it shows.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from autoplan.capabilities import BUCKET_BYTES
+from autoplan.capabilities import bucket_bytes
 from autoplan.search.pipeline.configs import Config
 from autoplan.search.pipeline.loads import Load, Unit
 from cost_models.collectives import CollectiveKind, collective_s
@@ -52,14 +53,19 @@ class WeightMessages:
 
     def sum_s(self, load: Load) -> float:
         """All gradients of a stage, in fp32, summed over ``dp`` and ``cp`` in buckets."""
-        elements = sum(unit.count * unit.trained_elements for unit in load.units)
-        return elements * self.sum_per_element_s
+        return _trained(load) * self.sum_per_element_s
+
+    def beside_s(self, load: Load) -> float:
+        """Of these sums, those that can start before a backward ends: all buckets but the last."""
+        elements = _trained(load)
+        return elements * (1 - last_bucket_share(elements)) * self.sum_per_element_s
 
     @property
     def sum_per_element_s(self) -> float:
         """Seconds that one element adds to the sum of gradients."""
-        bucket_s = self._sent("all_reduce", BUCKET_BYTES, self.config.state_ranks)
-        return bucket_s / BUCKET_BYTES * STORED_BYTES
+        largest_bytes = bucket_bytes(math.inf)
+        bucket_s = self._sent("all_reduce", largest_bytes, self.config.state_ranks)
+        return bucket_s / largest_bytes * STORED_BYTES
 
     def _shared(self, kind: CollectiveKind, nbytes: float) -> float:
         return self._sent(kind, nbytes, self.config.shards)
@@ -74,3 +80,13 @@ class WeightMessages:
                 near = max(1, near // self.config.shards)
             self.known[key] = collective_s(kind, nbytes, ranks, min(near, ranks), self.cluster)
         return self.known[key]
+
+
+def last_bucket_share(elements: float) -> float:
+    """The share of the last bucket in the gradients of so many elements; less of more elements."""
+    nbytes = elements * STORED_BYTES
+    return min(1.0, bucket_bytes(nbytes) / nbytes) if nbytes else 1.0
+
+
+def _trained(load: Load) -> float:
+    return sum(unit.count * unit.trained_elements for unit in load.units)

@@ -69,6 +69,8 @@ class WholeCosts:
         cuts: behind each item but the last.
         hops: for each rank of the pipeline, the way to the next one.
         shared_s: what every stage runs beside its items.
+        split_element_s: of a microbatch, what taking gradients of weights apart from the backward
+            adds for one trained element, where the schedule does.
         tied: parts of the root that read one trained parameter, with its elements on a rank.
         apart: parameters that blocks read and other items too, which columns do not count.
     """
@@ -80,6 +82,7 @@ class WholeCosts:
     cuts: tuple[Crossing, ...]
     hops: tuple[Hop, ...]
     shared_s: float
+    split_element_s: float = 0.0
     tied: tuple[tuple[tuple[int, ...], float], ...] = ()
     apart: tuple[Apart, ...] = ()
 
@@ -155,6 +158,7 @@ def _load(costs: WholeCosts, stage: StageContent) -> Load:
         kept_bytes=leaving,
         twice_elements=_twice(costs, stage),
         apart=[one.unit for one in costs.apart_between(stage.first, stage.stop)],
+        split_element_s=costs.split_element_s,
     )
 
 
