@@ -59,23 +59,24 @@ def source_of(program: Program, header: str) -> str:
     classes += [_stage_class(program, index) for index in range(len(program.stages))]
     parts = [
         '"""' + header + '"""',
-        "\n".join(_imports(program.functions)),
+        "\n".join(_imports(program)),
         *("\n".join(c) for c in classes),
     ]
     return "\n\n\n".join(parts).replace('"""\n\n\n', '"""\n\n', 1) + "\n"
 
 
-def _imports(functions: Sequence[Function]) -> Iterator[str]:
-    statements = [statement for function in functions for statement in function.statements]
+def _imports(program: Program) -> Iterator[str]:
+    statements = [s for function in program.functions for s in function.statements]
     yield "from typing import Any"
     yield ""
     yield "import torch"
     if any(isinstance(s, BlockCall) and s.recomputed for s in statements):
         yield "from torch.utils.checkpoint import checkpoint"
-    used = sorted({s.function for s in statements if isinstance(s, Convert)})
+    used = {s.function for s in statements if isinstance(s, Convert)}
+    used |= {"arrived"} if any(stage.counts for stage in program.stages) else set()
     yield ""
     yield "from autoplan.codegen.container import Container"
-    yield from _import_names("autoplan.runtime.collectives", ["AxisGroup", *used])
+    yield from _import_names("autoplan.runtime.collectives", ["AxisGroup", *sorted(used)])
     local_ops = {s.local_op for s in statements if isinstance(s, Call) and s.local_op}
     apart = {name for name in local_ops if name in _MODULES}
     for name in sorted(apart):
@@ -169,13 +170,16 @@ def _function(
 
 
 def _body(function: Function, arguments: Sequence[Value], counts: Sequence[Value]) -> Iterator[str]:
-    if counts:
-        yield f"{_targets([value.name for value in counts])} = counts"
+    """The statements; counts, whose sums are under way, are taken where they are first read."""
     if any(map(_needs_device, function.statements)):
         held = (value for s in function.statements for value in operands(s))
-        first = next(value for value in (*arguments, *held) if value != DRAWS)
+        first = next(v for v in (*arguments, *held) if v != DRAWS and v not in counts)
         yield f"device = {_operand(first)}.device"
+    awaited = bool(counts)
     for step in steps(function):
+        if awaited and set(counts) & set(operands(step.statement)):
+            yield f"{_targets([value.name for value in counts])} = arrived(counts)"
+            awaited = False
         if step.count == 1:
             yield from _lines(step.statement)
         else:

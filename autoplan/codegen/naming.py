@@ -11,7 +11,7 @@ RESERVED = frozenset(
     {
         "self", "tp", "dp", "device", "index", "counts", "draws", "aten", "torch", "local",
         "checkpoint", "ops", "collectives", "Container", "AxisGroup", "invariant_dropout",
-        "synced_batch_norm",
+        "synced_batch_norm", "arrived",
         *keyword.kwlist, *keyword.softkwlist, *dir(builtins),
         "again", "recomputing",
     }

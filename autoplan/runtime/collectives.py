@@ -12,7 +12,7 @@ middle factor; ``_by_rank`` and ``_whole`` move that factor to the front and bac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,11 @@ def mask__identity(x: Tensor, axis: AxisGroup) -> Tensor:
 def rank_tensor(axis: AxisGroup, device: torch.device) -> Tensor:
     """This rank's index as a tensor of shape (1,)."""
     return torch.arange(axis.size, device=device).narrow(0, axis.rank, 1)
+
+
+def arrived(values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Values whose sums may be under way, once they are there."""
+    return tuple(c10d.wait(value) for value in values)
 
 
 def reduce_over(x: Tensor, axis: AxisGroup, op: str = "sum") -> Tensor:

@@ -1,8 +1,8 @@
 """How the microbatches of a step pass through the stages of this rank.
 
 ``OneStage`` is the whole model on every rank, one microbatch after another. ``pipeline.Pipeline``
-has the same face. Both return the sum of this rank's terms of the loss, in at least float32 so that
-terms add up well.
+has the same face. Both add up this rank's terms of the loss in at least float32. Where they are
+known ahead of a backward, their sum over the ranks goes on beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from autoplan.runtime.gradients import GradientSum
+from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.random import Draws
 from autoplan.runtime.stages import Inputs, LocalStage
 
@@ -36,7 +37,11 @@ class Engine(Protocol):
     def train(
         self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
     ) -> Tensor:
-        """Adds the terms of the gradients of the scaled loss to ``.grad``; the loss is as it is."""
+        """Adds the terms of the gradients of the scaled loss to ``.grad``.
+
+        Returns:
+            The loss as it is, summed over the data-parallel ranks: maybe still under way.
+        """
         ...
 
     def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
@@ -47,22 +52,24 @@ class Engine(Protocol):
 class OneStage:
     """The whole model, forward and backward, microbatch by microbatch."""
 
-    def __init__(self, stage: LocalStage, gradient_sum: GradientSum) -> None:
+    def __init__(self, stage: LocalStage, gradient_sum: GradientSum, mesh: RankMesh) -> None:
         self._stage = stage
         self._gradient_sum = gradient_sum
+        self._mesh = mesh
 
     def train(
         self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs], scale: Scale
     ) -> Tensor:
+        *others, last = microbatches
         terms = []
-        for index, microbatch in enumerate(microbatches):
-            is_last = index == len(microbatches) - 1
-            term = self.term(microbatch, counts, is_last=is_last)
-            if is_last:
-                self._gradient_sum.begin_last()
-            scale(term).backward()
-            terms.append(term)
-        return summed(terms)
+        for microbatch in others:
+            terms.append(self.term(microbatch, counts, is_last=False))
+            scale(terms[-1]).backward()
+        terms.append(self.term(last, counts, is_last=True))
+        total = self._mesh.begin_sum_over_dp(summed(terms))
+        self._gradient_sum.begin_last()
+        scale(terms[-1]).backward()
+        return total
 
     def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         terms = [self._forward(microbatch, counts) for microbatch in microbatches]

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from autoplan.errors import PlanError
 from autoplan.plan import MeshPlan
-from autoplan.runtime.torch_private import flatten_mesh
+from autoplan.runtime.torch_private import all_reduce, flatten_mesh
 
 _REPLICATED = ("dp_replicate", "dp_shard")
 
@@ -90,9 +90,20 @@ class RankMesh:
             dist.all_reduce(value, group=self.group("dp"))
         return value
 
+    def begin_sum_over_dp(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of ``value`` over the data-parallel ranks, which is under way until ``arrived``
+        is asked for it."""
+        group = self.group("dp")
+        if self.dp == 1 or group is None:
+            return value
+        return all_reduce(value, "sum", group.group_name)
+
     def sum_over_samples(self, value: torch.Tensor) -> torch.Tensor:
         """The sum of ``value`` over ``dp`` and ``pp``, computed in place."""
-        self.sum_over_dp(value)
+        return self.sum_over_pp(self.sum_over_dp(value))
+
+    def sum_over_pp(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of ``value`` over the ranks of the pipeline, computed in place."""
         if self.pp > 1:
             dist.all_reduce(value, group=self.group("pp"))
         return value

@@ -155,7 +155,7 @@ def _engine(
     stages: list[LocalStage], emitted: Emitted, plan: Plan, mesh: RankMesh, sums: GradientSum
 ) -> Engine:
     if mesh.pp == 1:
-        return OneStage(stages[0], sums)
+        return OneStage(stages[0], sums, mesh)
     return Pipeline(stages, shape_of(plan), mesh, getattr(torch, emitted.loss_dtype))
 
 

@@ -67,6 +67,7 @@ class Pipeline:
         mesh: RankMesh,
         loss_dtype: torch.dtype,
     ) -> None:
+        self._mesh = mesh
         self._numbers = [stage.index for stage in stages]
         self._schedule = _Schedule([StaticStage(s, shape, mesh) for s in stages], shape)
         self._nothing = torch.zeros((), dtype=summed_dtype(loss_dtype), device=mesh.device)
@@ -77,7 +78,7 @@ class Pipeline:
         fed = self._fed(microbatches, counts)
         with self._schedule.scaled(scale) as terms:
             self._schedule.step(fed=fed, return_outputs=False)
-        return self._total(terms)
+        return self._mesh.begin_sum_over_dp(self._total(terms))
 
     def evaluate(self, microbatches: Sequence[Microbatch], counts: Sequence[Inputs]) -> Tensor:
         fed = self._fed(microbatches, counts)

@@ -32,7 +32,7 @@ def world_of_plan(emitted: Emitted, plan: Plan) -> World:
         shape = shape_of(plan)
         actions = schedule_of(shape, backward=True)
         scripts = [
-            Script((*before, *_pipeline(segments, shape, rank, actions[rank]), *behind[rank]))
+            Script((*before, *_pipeline(segments, plan, shape, rank, actions[rank]), *behind[rank]))
             for rank in range(shape.ranks)
         ]
     mesh = plan.mesh
@@ -78,21 +78,33 @@ def _checks(plan: Plan) -> tuple[Segment, ...]:
 def _one_stage(segments: _Segments, plan: Plan) -> Iterator[Segment]:
     """Microbatches one after another; which weights stay gathered is FSDP's, alike on all ranks."""
     for index in range(plan.num_microbatches):
+        is_last = index == plan.num_microbatches - 1
         yield segments.gather
         yield segments.forward
+        if is_last:
+            yield _loss(plan)
         yield segments.backward
-        if index == plan.num_microbatches - 1:
+        if is_last:
             yield segments.reduce
 
 
 def _pipeline(
-    segments: Sequence[_Segments], shape: PipelineShape, rank: int, actions: Sequence[object]
+    segments: Sequence[_Segments],
+    plan: Plan,
+    shape: PipelineShape,
+    rank: int,
+    actions: Sequence[object],
 ) -> Iterator[Segment]:
     for number, of_stage in enumerate(segments):
         if shape.rank_of(number) == rank:
             yield from of_stage.count
     for action in actions:
         yield _events(segments, shape, action)
+    yield _loss(plan)
+
+
+def _loss(plan: Plan) -> Segment:
+    return (Collective("dp", "sum of losses"),) if plan.mesh.dp > 1 else ()
 
 
 def _events(segments: Sequence[_Segments], shape: PipelineShape, action: object) -> Segment:
@@ -130,7 +142,7 @@ def _transfer(
 
 
 def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
-    """Behind the backward: gradients that several ranks hold whole, statistics, then the loss.
+    """Behind the backward: gradients that several ranks hold whole, statistics, the loss over pp.
 
     Sums of gradients that start sooner do so where the backward sends nothing over ``dp``.
     """
@@ -140,8 +152,7 @@ def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
         for name in stage.parameters:
             holders.setdefault(name, set()).add(stage.rank)
     shared = sorted({tuple(sorted(ranks)) for ranks in holders.values() if len(ranks) > 1})
-    loss: list[Event] = [Collective("dp", "sum of losses")] if dp > 1 else []
-    loss += [Collective("pp", "sum of losses")] if pp > 1 else []
+    loss: Segment = (Collective("pp", "sum of losses"),) if pp > 1 else ()
     on_dp: Segment = (Collective("dp", "sum of whole gradients"),) if dp > 1 else ()
     moved: Segment = (Collective("dp", "sum of running statistics"),) if dp > 1 else ()
     averaging = {stage.rank for stage in emitted.stages if stage.averaged}
@@ -154,7 +165,7 @@ def _sums(emitted: Emitted, plan: Plan) -> list[tuple[Segment, ...]]:
                 if rank in places
             ),
             moved if rank in averaging else (),
-            tuple(loss),
+            loss,
         )
         for rank in range(pp)
     ]

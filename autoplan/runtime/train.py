@@ -2,7 +2,8 @@
 
 The global loss is a sum of terms, one per data-parallel rank and microbatch, whose denominators
 (``counts``: tokens that are not ignored) must be those of the whole global batch. They follow from
-the inputs alone, so they are summed over microbatches and ranks before the first forward.
+the inputs alone, so their sum over microbatches and ranks begins before the first forward, which
+goes on until it reads them.
 
 Dropouts draw anew for every step that has a backward.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autoplan.runtime.collectives import arrived
 from autoplan.runtime.engines import Engine, Microbatch, OneStage, Scale, unscaled
 from autoplan.runtime.gradients import GradientSum
 from autoplan.runtime.mesh import RankMesh
@@ -63,7 +65,8 @@ class Trainer:
         self._gradient_sum.close()
         self._random.advance()
         self._end()
-        return self._mesh.sum_over_samples(total)
+        (total,) = arrived([total])
+        return self._mesh.sum_over_pp(total)
 
     def loss(self, inputs: Inputs) -> Tensor:
         """The global loss of one microbatch, whose ``backward()`` gives what ``step`` does."""
@@ -121,14 +124,14 @@ class Trainer:
         ]
 
     def _counts(self, microbatches: Sequence[Inputs]) -> list[Inputs]:
-        """The counts of every stage of this rank."""
+        """The counts of every stage of this rank, whose sums are under way."""
         with torch.no_grad():
             return [self._count(stage, microbatches) for stage in self._stages]
 
     def _count(self, stage: LocalStage, microbatches: Sequence[Inputs]) -> Inputs:
         terms = [stage.count(inputs) for inputs in microbatches]
-        summed = [reduce(torch.add, values).clone() for values in zip(*terms, strict=True)]
-        return tuple(self._mesh.sum_over_dp(value) for value in summed)
+        summed = [reduce(torch.add, values) for values in zip(*terms, strict=True)]
+        return tuple(self._mesh.begin_sum_over_dp(value) for value in summed)
 
 
 class _GlobalLoss(torch.autograd.Function):

@@ -20,7 +20,7 @@ from autoplan.job import Precision
 from autoplan.plan import Plan
 from autoplan.runtime import parallelize as parallelize_module
 from autoplan.runtime import stages
-from autoplan.runtime.collectives import all_reduce__identity, identity__all_reduce
+from autoplan.runtime.collectives import all_reduce__identity, arrived, identity__all_reduce
 from autoplan.runtime.module import ParallelModule
 from autoplan.sharding.placement import Placement, Replicate, Shard
 from autoplan.trace.graph import OpGraph, OpNode, Ref, TensorMeta
@@ -94,7 +94,8 @@ class _Root(nn.Module):
             x = block(x)
         logits = F.linear(x, _local(self.head.weight), _local(self.head.bias))
         total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-        return total / counts[0].clamp(min=1)
+        (count,) = arrived(counts)
+        return total / count.clamp(min=1)
 
 
 def build_net(emitted: Emitted, stage: EmittedStage, parameter, buffer, axes, *, aten) -> nn.Module:
