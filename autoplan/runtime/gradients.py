@@ -67,6 +67,11 @@ class GradientSum:
     def is_open(self) -> bool:
         return self._aside is not None
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether a backward left a gradient of this step in any parameter, if there are any."""
+        return not self._parameters or any(p.grad is not None for p in self._parameters)
+
     def open(self) -> None:
         """Sets earlier gradients aside: what comes into ``.grad`` now are this rank's terms."""
         self._aside = [p.grad for p in self._parameters]

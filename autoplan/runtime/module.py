@@ -33,7 +33,7 @@ from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import LocalStage
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.train import Trainer
-from autoplan.trace.guards import autocast_around
+from autoplan.trace.guards import autocast_around, gradient_hooks
 from autoplan.verdict import Verification
 
 
@@ -95,6 +95,9 @@ class ParallelModule(nn.Module):
         is_alone = mesh.world_size == 1
         frozen = ((n, p) for n, p in state.parameters.items() if not p.requires_grad)
         self._frozen = {} if is_alone else dict(frozen)
+        is_whole = is_alone and plan.num_microbatches == 1
+        own = {} if is_whole else {name: gradient_hooks(p) for name, p in state.parameters.items()}
+        self._own_hooks = own
         self._reader = BatchReader(
             emitted.inputs,
             positional=traced.positional,
@@ -121,10 +124,12 @@ class ParallelModule(nn.Module):
 
         Raises:
             PlanError: when inputs are missing or of another size, or the scaler is; without
-                gradients (``torch.no_grad``); for parameters that were frozen and no longer are.
+                gradients (``torch.no_grad``); for parameters that were frozen and no longer are,
+                or have a hook that would not see their whole gradient.
         """
         _check_no_autocast()
         self._check_learns()
+        self._check_unhooked()
         microbatches = self._reader.microbatches(self._reader.read(batch))
         if scaler is None or not scaler.is_enabled():
             self._check_unscaled()
@@ -166,6 +171,7 @@ class ParallelModule(nn.Module):
         if not torch.is_grad_enabled():
             return self._trainer.evaluate(microbatches)
         self._check_learns()
+        self._check_unhooked()
         self._check_unscaled()
         if self._mesh.pp > 1:
             raise PlanError(
@@ -342,6 +348,16 @@ class ParallelModule(nn.Module):
                 f"{freed[0]} was frozen when the model was compiled, so that its gradient is not "
                 "summed over the ranks: compile again with requires_grad as it is to be"
             )
+
+    def _check_unhooked(self) -> None:
+        """A hook would see the terms of one rank or microbatch, or, of weights in shards, nothing;
+        with one rank and one microbatch it sees the gradient."""
+        for name, own in self._own_hooks.items():
+            if gradient_hooks(self._state.parameters[name]) > own:
+                raise PlanError(
+                    f"{name!r} has a hook on its gradient, which would not see the whole of it: "
+                    "change .grad between train_step and the optimizer's step"
+                )
 
     def _check_unscaled(self) -> None:
         if self.plan.job.precision == "fp16":

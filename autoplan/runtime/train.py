@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autoplan.errors import PlanError
 from autoplan.runtime.collectives import arrived
 from autoplan.runtime.engines import Engine, Microbatch, OneStage, Scale, unscaled
 from autoplan.runtime.gradients import GradientSum
@@ -147,5 +148,16 @@ class _GlobalLoss(torch.autograd.Function):
         if not ctx.sums.is_open:
             ctx.sums.open()
             ctx.sums.begin_last()
-            queue_callback(ctx.sums.close)
+            queue_callback(partial(_close, ctx.sums))
         return grad, None, None
+
+
+def _close(sums: GradientSum) -> None:
+    """Ends a backward of the whole model."""
+    has_terms = sums.has_terms
+    sums.close()
+    if not has_terms:
+        raise PlanError(
+            "the backward left no gradient in any parameter (torch.autograd.grad?), so that none "
+            "was summed over the ranks: use loss.backward() and read .grad"
+        )

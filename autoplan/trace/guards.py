@@ -153,10 +153,16 @@ def refuse_assigned_buffers(refuse: Refuse = refuse_at_once) -> Iterator[None]:
 def refuse_parameter_hooks(model: nn.Module, refuse: Refuse = refuse_at_once) -> None:
     """Refuses hooks on gradients of parameters: the pieces that are trained do not have them."""
     for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+        if gradient_hooks(parameter):
             what = f"{name} has a hook on its gradient, which would not run in parallel training"
             cure = "change the gradient between train_step and the optimizer's step"
             refuse(RefusalError(what, "", cure, "gradient hook"))
+
+
+def gradient_hooks(parameter: nn.Parameter) -> int:
+    """How many hooks there are on the gradient of a parameter."""
+    behind = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return len(parameter._backward_hooks or ()) + len(behind or ())
 
 
 @contextmanager

@@ -249,6 +249,42 @@ def test_a_failed_backward_is_never_added_to_the_next():
     run_ranks(fail_in_backward, 2)
 
 
+def differentiate_without_accumulating(rank: int) -> None:
+    """Terms of one rank are not handed out as gradients; what was there before stays."""
+    cell = Cell(dp=2)
+    pm = parallel_net(cell)
+    batch = pm.shard_batch(net_batch(BATCH, cell.dtype))
+    pm.train_step(batch)
+    parameters = list(pm.parameters())
+    before = [parameter.grad for parameter in parameters]
+    with pytest.raises(PlanError, match=r"use loss\.backward\(\)"):
+        torch.autograd.grad(pm(**batch), parameters)
+    assert all(p.grad is grad for p, grad in zip(parameters, before, strict=True))
+    pm(**batch).backward()
+
+
+def test_gradients_that_are_not_accumulated_are_refused():
+    run_ranks(differentiate_without_accumulating, 2)
+
+
+def hook_parameters(rank: int) -> None:
+    for zero, num_microbatches in ((0, 1), (3, 2)):
+        cell = Cell(dp=2, zero=zero, num_microbatches=num_microbatches)
+        pm = parallel_net(cell)
+        batch = pm.shard_batch(net_batch(BATCH, cell.dtype))
+        weight = dict(pm.named_parameters())["head.weight"]
+        for register in (weight.register_hook, weight.register_post_accumulate_grad_hook):
+            handle = register(lambda _: None)
+            with pytest.raises(PlanError, match=r"'head\.weight' has a hook on its gradient"):
+                pm.train_step(batch)
+            handle.remove()
+        pm.train_step(batch)
+
+
+def test_hooks_on_the_gradients_of_parameters_are_refused():
+    run_ranks(hook_parameters, 2)
+
+
 def feed_peers_alike_or_not(rank: int) -> None:
     """Peers on tp may be fed equal copies, but no other rows, nor the same in another order."""
     cell = Cell(1, 2, 0)
