@@ -125,7 +125,9 @@ def test_corrected_rates_are_those_of_before_over_the_factors(compute, optimizer
     now = new.memory_bytes_per_s.value
     assert now * new.memory_efficiency.value == pytest.approx(memory / compute, rel=1e-4)
     assert new.optimizer_efficiency is not None
-    assert now * new.optimizer_efficiency.value == pytest.approx(memory / optimizer, rel=1e-4)
+    assert old.optimizer_efficiency is not None
+    stepped = old.memory_bytes_per_s.value * old.optimizer_efficiency.value
+    assert now * new.optimizer_efficiency.value == pytest.approx(stepped / optimizer, rel=1e-4)
     assert new.launch_s.value == pytest.approx(compute * old.launch_s.value, rel=1e-4)
     link, was = made.intra_node, base.intra_node
     rate = link.bytes_per_s.value * link.efficiency.value
