@@ -2,7 +2,8 @@
 
 The gradient of each parameter moves into the bucket when it first arrives and becomes a view of it:
 later microbatches add to it there, and the sum needs no copies. A gradient that is a bucket alone
-stays where autograd left it.
+stays where autograd left it. Memory of the host is kept for the next step, since its pages would be
+handed out anew; allocators of accelerators keep theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autoplan.runtime.weights import local
 
 
 class Bucket:
-    """Parameters of one dtype whose gradients are summed together; memory is held while they are.
+    """Parameters of one dtype whose gradients are summed together.
 
     Attributes:
         parameters: in the order of their places.
@@ -30,6 +31,7 @@ class Bucket:
         self._shapes = [local(parameter).shape for parameter in parameters]
         self._is_alone = len(self.parameters) == 1
         self._flat: Tensor | None = None
+        self._kept: Tensor | None = None
         self._places: list[Tensor] = []
         self._moved: dict[int, Tensor] = {}
         self._work: dist.Work | None = None
@@ -57,16 +59,23 @@ class Bucket:
             self._work = dist.all_reduce(flat, group=group, async_op=True)
 
     def finish(self) -> None:
-        """Waits for the sum; what keeps the memory from then on are the gradients."""
+        """Waits for the sum."""
         if self._work is not None:
             self._work.wait()
+        if self._flat is not None and self._flat.device.type == "cpu":
+            self._kept = self._flat
         self._work, self._flat, self._places, self._moved = None, None, [], {}
 
     def _memory(self, grad: Tensor) -> Tensor:
-        """Takes the memory of the bucket, and its places."""
+        """Takes the memory of the bucket, that of an earlier step if its gradients are gone, and
+        its places."""
         sizes = [shape.numel() for shape in self._shapes]
         with torch.no_grad():
-            flat = local(grad).new_empty(sum(sizes))
+            if self._kept is not None and is_held_once(self._kept):
+                flat = self._kept
+            else:
+                flat = local(grad).new_empty(sum(sizes))
+            self._kept = None
             parts = flat.split(sizes)
             self._places = [p.view(shape) for p, shape in zip(parts, self._shapes, strict=True)]
         return flat

@@ -10,8 +10,7 @@ accumulates over several steps) are already summed, and are set aside meanwhile.
 Buckets are filled as gradients arrive, the last layers' first. In the last backward of a step the
 sum of a bucket starts when the last of its gradients has arrived, and goes on beside the backward,
 as in PyTorch's DDP; sums start in the same order on all ranks, whatever arrives first. DDP itself
-is not used: it averages, holds memory for all gradients between steps, and knows neither tensor
-parallelism nor gradients set aside.
+is not used: it averages, and knows neither tensor parallelism nor gradients set aside.
 """
 
 from __future__ import annotations

@@ -112,6 +112,35 @@ def test_a_gradient_whose_memory_another_has_is_summed_in_memory_of_its_own() ->
     run_ranks(sum_alone_beside_a_reader, 2)
 
 
+def take_memory_again(rank: int) -> None:
+    """Memory is taken again when its gradients are gone, and not before."""
+    parameters = weights(4)
+    sums = sums_of(parameters)
+
+    def step(factor: float) -> list[torch.Tensor]:
+        for parameter in parameters:
+            parameter.grad = None
+        sums.open()
+        sums.begin_last()
+        term(parameters, [0, 1, 2, 3], factor).backward()
+        sums.close()
+        found = [p.grad for p in parameters if p.grad is not None]
+        for index, gradient in enumerate(found):
+            wanted = torch.full_like(gradient, 2 * factor * (index + 1))
+            torch.testing.assert_close(gradient, wanted)
+        return found
+
+    kept = step(1.0)[0]
+    places = [gradient.data_ptr() for gradient in step(2.0)]
+    torch.testing.assert_close(kept, torch.full_like(kept, 2.0))
+    assert kept.data_ptr() not in places
+    assert [gradient.data_ptr() for gradient in step(3.0)] == places
+
+
+def test_memory_of_gradients_is_taken_again_when_they_are_gone() -> None:
+    run_ranks(take_memory_again, 2)
+
+
 def late_gradient(rank: int) -> None:
     parameters = weights(2)
     sums = sums_of(parameters)
