@@ -115,16 +115,15 @@ def passing_of(costs: WholeCosts) -> tuple[Passing, ...]:
 def recomputing_room_bytes(costs: WholeCosts, model: Model, passing: Passing) -> Floats:
     """As ``room_bytes`` in the backward of blocks, where prices count what a block makes again, on
     the mean of up to ``most_blocks`` blocks, less what was let go of; beside it the least that an
-    operator at work holds in any of them, and gradients. That holds for ranges with no more that
-    end with a block or with parts behind the last one; others have room for anything.
+    operator at work holds in any of them, and gradients of the largest. That holds for ranges with
+    no more that end with a block or with parts behind the last one; others have room for anything.
     """
     made = _Units(costs, model, lambda of: costs.memory.least_gradient_bytes(of.least))
     working = [model.menus[key].least_operator_bytes() for key in model.keys]
-    reduced = [
-        costs.memory.reducing_bytes(model.elements[key].least, passing.let_go_blocks)
-        for key in model.keys
-    ]
-    beside = _least_of_blocks(costs, working) + _least_of_blocks(costs, reduced)
+    reduced = _Units(
+        costs, model, lambda of: costs.memory.reducing_bytes(of.least, passing.let_go_blocks)
+    )
+    beside = _least_of_blocks(costs, working) + largest(reduced.blocks)
     room = _left(costs, model, largest(made.blocks) + beside)
     blocks = np.concatenate([[0], np.cumsum(costs.is_block)])
     blocks = blocks - blocks[:, None]
