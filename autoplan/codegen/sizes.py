@@ -50,7 +50,11 @@ def local_arguments(
         if name in _GROUPS and isinstance(value, int):
             return _local_groups(value, node.outputs[0].shape, outputs[0])
         if name == "repeats" and isinstance(value, tuple):
-            return _local_repeats(_resolve(value, batch), node.outputs[0].shape, outputs[0])
+            return _local_repeats(value, node.outputs[0].shape, outputs[0], batch)
+        if name == "repeats" and isinstance(value, BatchInt) and isinstance(given["dim"], int):
+            return _share(
+                value, batch, node.outputs[0].shape[given["dim"]], outputs[0][given["dim"]]
+            )
         size = _size(name, value, given, outputs)
         return _resolve(value if size is None else size, batch)
 
@@ -63,13 +67,21 @@ def _local_groups(groups: int, whole: Shape, local: Shape) -> int:
     return groups * local[1] // whole[1] if groups > 1 else 1
 
 
-def _local_repeats(repeats: Arg, whole: Shape, local: Shape) -> Arg:
-    """Dims of a single index are repeated as often as a rank has them, all others as they are."""
-    assert isinstance(repeats, tuple)
+def _local_repeats(repeats: tuple[Arg, ...], whole: Shape, local: Shape, batch: int) -> Arg:
+    """Dims of samples, and those of a single index, as often as a rank has them; others as said."""
     return tuple(
-        here if count == size else count
+        _share(count, batch, size, here)
+        if isinstance(count, BatchInt)
+        else here
+        if count == size
+        else count
         for count, size, here in zip(repeats, whole, local, strict=True)
     )
+
+
+def _share(count: BatchInt, batch: int, whole: int, local: int) -> int:
+    """Of a count of samples, what falls to a rank that has ``local`` of ``whole`` indices."""
+    return count.coefficient * batch * local // whole
 
 
 def _size(name: str, value: Arg, given: Mapping[str, Arg], outputs: tuple[Shape, ...]) -> Arg:

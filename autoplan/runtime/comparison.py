@@ -31,6 +31,7 @@ from autoplan.runtime.reference_dropout import reference_dropout
 from autoplan.runtime.state import TrainingState
 from autoplan.runtime.weights import local
 from autoplan.trace.inputs import TARGETS
+from autoplan.trace.program import outputs_to_loss
 from autoplan.verdict import Difference
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def loss_on(model: nn.Module, batch: Batch, loss_fn: Callable[[Any, Any], Tensor
     """The loss of a model on a batch by name or by position, targets of a loss function last."""
     if loss_fn is None:
         output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
-        return output if isinstance(output, Tensor) else output.loss
+        return outputs_to_loss(output)
     if isinstance(batch, Mapping):
         given = dict(batch)
         targets = given.pop(TARGETS if TARGETS in given else "labels")

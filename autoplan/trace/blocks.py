@@ -150,17 +150,34 @@ class _Reader:
     def structure(self, span: _Span) -> tuple:
         """What must be equal for two modules to be the same computation."""
         seen: dict[Ref, int] = {}
-        rows = tuple(self._row(node, span, seen) for node in self.calls[span.start : span.stop])
+        home = self._home(span)
+        rows = tuple(
+            self._row(node, span, home, seen) for node in self.calls[span.start : span.stop]
+        )
         left = tuple((self._inside(ref.node, span), ref.index) for ref in self._outputs(span))
         return rows, left
 
-    def _row(self, node: OpNode, span: _Span, seen: dict[Ref, int]) -> tuple:
+    def _home(self, span: _Span) -> str:
+        """Path under which a module's tensors are named: its own, or another one it is held at."""
+        calls = self.calls[span.start : span.stop]
+        stored = [
+            (node.module[len(span.module) :], ref.node.rpartition(".")[0])
+            for node in calls
+            for ref in node.operands
+            if self.by_name[ref.node].kind in _STORED
+        ]
+        if any(_is_below(holder, span.module) for _, holder in stored):
+            return span.module
+        held = (holder.removesuffix(part) for part, holder in stored if holder.endswith(part))
+        return next(held, span.module)
+
+    def _row(self, node: OpNode, span: _Span, home: str, seen: dict[Ref, int]) -> tuple:
         operands = node.operands
         return (
             node.target,
             node.module[len(span.module) :],
-            self._arg(node.args, span, seen),
-            self._arg(tuple(value for _, value in node.kwargs), span, seen),
+            self._arg(node.args, span, home, seen),
+            self._arg(tuple(value for _, value in node.kwargs), span, home, seen),
             tuple(key for key, _ in node.kwargs),
             node.outputs,
             tuple(None if ref is None else operands.index(ref) for ref in node.alias_of),
@@ -169,9 +186,9 @@ class _Reader:
             tuple(self._kept(kept, span) for kept in node.saved),
         )
 
-    def _arg(self, arg: Arg, span: _Span, seen: dict[Ref, int]) -> object:
+    def _arg(self, arg: Arg, span: _Span, home: str, seen: dict[Ref, int]) -> object:
         if isinstance(arg, tuple):
-            return tuple(self._arg(item, span, seen) for item in arg)
+            return tuple(self._arg(item, span, home, seen) for item in arg)
         if not isinstance(arg, Ref):
             return type(arg).__name__, repr(arg)
         inside = self._inside(arg.node, span)
@@ -180,7 +197,7 @@ class _Reader:
         source = self.by_name[arg.node]
         meta = source.outputs[arg.index]
         if source.kind in _STORED:
-            return source.kind, _relative(source.name, span.module), source.args, meta
+            return source.kind, _relative(source.name, home), source.args, meta
         return "outer", seen.setdefault(arg, len(seen)), meta
 
     def _kept(self, kept: SavedTensor, span: _Span) -> tuple:
@@ -216,6 +233,10 @@ class _Reader:
             parameters=tuple(dict.fromkeys(stored)),
             outputs=tuple(self._outputs(span)),
         )
+
+
+def _is_below(name: str, path: str) -> bool:
+    return name == path or name.startswith(f"{path}.")
 
 
 def _relative(name: str, path: str) -> str:

@@ -8,6 +8,7 @@ copied: its weights may be on any device, ``meta`` included.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -15,17 +16,21 @@ from torch import nn
 
 from autoplan.errors import UnsupportedModelError
 from autoplan.job import BatchNormMode
-from autoplan.trace.batch_sizes import Batches, traced_batches
+from autoplan.trace.batch_sizes import FIRST, Batches, traced_batches
 from autoplan.trace.blocks import find_blocks
 from autoplan.trace.draws import refuse_untagged_draws
 from autoplan.trace.fingerprint import fingerprint
 from autoplan.trace.graph import OpGraph, Ref
-from autoplan.trace.guards import refuse_autocast_around, refuse_parameter_hooks
+from autoplan.trace.guards import (
+    cpu_by_default,
+    refuse_autocast_around,
+    refuse_parameter_hooks,
+)
 from autoplan.trace.inputs import BatchDims, ExampleInputs, read_inputs
 from autoplan.trace.kernels import Call, Kernels, call_of
 from autoplan.trace.naming import live, named
 from autoplan.trace.program import LossFn
-from autoplan.trace.refusals import Refuse, refuse_at_once
+from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once
 from autoplan.trace.traces import Subject, Traces, drafted, traced
 from autoplan.trace.unread import refuse_unread_norms, unread_draws
 
@@ -74,11 +79,11 @@ def capture(
     inputs = read_inputs(
         model, example_inputs, with_targets=loss_fn is not None, batch_dims=batch_dims
     )
-    subject = Subject(
+    subject_in = partial(
+        Subject,
         model,
         inputs,
         loss_fn,
-        dtype,
         unfuses_attention=unfuses_attention,
         batch_norm=batch_norm,
         autocast_on=autocast_on,
@@ -86,7 +91,28 @@ def capture(
     )
     batches = traced_batches(global_batch)
     made = partial(assemble, batches=batches, call=call_of(kernels), refuse=refuse)
-    return traced(subject, batches, made, fold=fold)[0]
+    try:
+        return traced(subject_in(dtype=dtype), batches, made, fold=fold)[0]
+    except RefusalError as error:
+        if error.kind == "graph break" and dtype is not None and _runs(subject_in(dtype=None)):
+            raise _of_precision(error, dtype) from error
+        raise
+
+
+def _runs(subject: Subject) -> bool:
+    """Whether the forward runs in the model's own precision."""
+    with suppress(Exception), cpu_by_default():
+        subject.run(subject.program(), subject.tensors(FIRST))
+        return True
+    return False
+
+
+def _of_precision(error: RefusalError, dtype: torch.dtype) -> RefusalError:
+    """The error that a model only has in a lower precision than its own."""
+    name = str(dtype).removeprefix("torch.")
+    what = f"the model runs in its own precision but not in {name}: {error.what}"
+    cure = f"cast what it makes in float32 to {name} there, or give precision='fp32'"
+    return RefusalError(what, error.where, cure, error.kind)
 
 
 def assemble(traces: Traces, *, batches: Batches, call: Call, refuse: Refuse) -> OpGraph:

@@ -32,7 +32,11 @@ from autoplan.trace.partial_graphs import partial_graphs_unprinted
 from autoplan.trace.refusals import RefusalError, Refuse, refuse_at_once
 from autoplan.trace.repeat_errors import CannotFoldError
 from autoplan.trace.source_lines import line_of_error, lines_recorded
-from autoplan.trace.torch_private import GuardOnDataDependentSymNode, uncompiled_graphs
+from autoplan.trace.torch_private import (
+    GuardOnDataDependentSymNode,
+    masks_unread,
+    uncompiled_graphs,
+)
 
 MODEL = "model"
 BRANCHES = "the forward branches on the value of a tensor, which cannot be traced"
@@ -74,20 +78,31 @@ class LossProgram(nn.Module):
 
 
 def outputs_to_loss(outputs: Any) -> torch.Tensor:
-    """The scalar loss in a model's outputs: the tensor itself, ``.loss``, or the key ``loss``."""
+    """The scalar loss in a model's outputs.
+
+    The tensor itself, ``.loss``, the key ``loss``, or the one floating-point scalar of a tuple.
+    """
     loss = outputs
     if not isinstance(outputs, torch.Tensor):
         loss = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
+        scalars = list(filter(_is_loss, outputs)) if isinstance(outputs, (tuple, list)) else []
+        if loss is None and len(scalars) == 1:
+            return scalars[0]
         if loss is None:
+            several = f" ({len(scalars)} of its elements may be one)" if scalars else ""
             raise UnsupportedModelError(
-                f"the model returned {type(outputs).__name__} without a loss; "
+                f"the model returned {type(outputs).__name__} without a loss{several}; "
                 "pass its labels, or give loss_fn=loss_fn(outputs, targets)"
             )
     return _checked(loss, "the model")
 
 
+def _is_loss(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.dim() and value.is_floating_point()
+
+
 def _checked(loss: Any, origin: str) -> torch.Tensor:
-    if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.is_floating_point():
+    if not _is_loss(loss):
         what = (
             f"a {str(loss.dtype).removeprefix('torch.')} tensor of shape {tuple(loss.shape)}"
             if isinstance(loss, torch.Tensor)
@@ -119,6 +134,7 @@ def export_loss(
         with (
             torch.enable_grad(),
             causal_attention(program.model, program.input_names),
+            masks_unread(),
             whole_experts(),
             whole_batch_norms(batch_norm, refuse),
             ctc_by_samples(),

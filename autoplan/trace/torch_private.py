@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor
 from torch.fx.experimental.proxy_tensor import snapshot_fake as detached
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import has_side_effect
+from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -52,6 +53,7 @@ PRIVATE_NAMES = (
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode",
     "torch.fx.node.has_side_effect",
     "torch.nn.modules.batchnorm._BatchNorm",
+    "torch.nn.modules.transformer._detect_is_causal_mask",
     "torch.ops.aten._scaled_dot_product_efficient_attention",
     "torch.ops.aten._scaled_dot_product_flash_attention",
     "torch.ops.higher_order.wrap_with_autocast",
@@ -66,6 +68,7 @@ __all__ = [
     "CHECKPOINTED",
     "GENERATED_AUTOGRAD",
     "GRAD_MODE_REGION",
+    "LOGGERS",
     "BatchNorm",
     "FakeTensor",
     "FakeTensorMode",
@@ -77,6 +80,7 @@ __all__ = [
     "detached",
     "fake_like",
     "has_side_effect",
+    "masks_unread",
     "modes_paused",
     "module_getattr",
     "plain_tensor_access",
@@ -95,6 +99,8 @@ __all__ = [
 OpOverload = torch._ops.OpOverload
 GRAD_MODE_REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 AUTOCAST_REGION = torch.ops.higher_order.wrap_with_autocast
+LOGGERS = "torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"
+"""By the names of their modules, those that tell of errors before they are raised."""
 WITHOUT_GRAD = "autoplan_without_grad"
 GENERATED_AUTOGRAD = "torch._library.autograd"
 """The module that makes the ``torch.autograd.Function`` of an operator of ``torch.library``."""
@@ -153,6 +159,18 @@ def checkpoints_counted() -> Iterator[list[None]]:
 
     with mock.patch.object(torch.utils.checkpoint, CHECKPOINTED, counted):
         yield running
+
+
+def masks_unread() -> AbstractContextManager[Any]:
+    """Context in which ``nn.Transformer`` takes a mask for causal only where it is told so.
+
+    It would read the mask's values, to leave out one that is causal; with it all is the same.
+    """
+
+    def is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return is_causal is True
+
+    return mock.patch.object(transformer, "_detect_is_causal_mask", is_causal)
 
 
 def current_tracer() -> Any:

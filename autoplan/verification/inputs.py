@@ -1,7 +1,7 @@
 """What a step is fed with: random inputs that the model can take.
 
 A graph says what integers may be: rows of the tables that they index, and classes of the loss.
-Other integers (masks) are ones, or as in the example.
+Other integers (masks, numbers that are reckoned with) are ones, or as in the example.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autoplan.codegen.operators import arguments
 from autoplan.trace.graph import OpGraph, OpNode, Ref
 from autoplan.trace.inputs import named_inputs
 from autoplan.zoo import ModelUnderPlan
 
-IGNORED, IGNORED_SHARE = -100, 0.3
-"""Labels of tokens that do not count, in unequal number on every rank."""
+IGNORED_SHARE = 0.3
+"""Of the labels of tokens, those that do not count, in unequal number on every rank."""
 
 _TABLES, _LOSSES = ("aten.embedding.default",), ("aten.cross_entropy_loss.default",)
+_RECKONING = tuple(
+    f"aten.{name}.{kind}" for name in ("add", "sub", "mul") for kind in ("Tensor", "Scalar")
+)
 
 
 def draw_inputs(graph: OpGraph, case: ModelUnderPlan, batch: int) -> dict[str, Tensor]:
@@ -52,17 +56,25 @@ def _draw(graph: OpGraph, node: OpNode, example: Any, generator: torch.Generator
     dtype: torch.dtype = getattr(torch, meta.dtype)
     if dtype.is_floating_point:
         return torch.randn(meta.shape, generator=generator, dtype=dtype)
-    limits = dict(_limits(graph, node))
+    limits = list(_limits(graph, node))
     if not limits:
         return _like(example, meta.shape, dtype)
-    drawn = torch.randint(min(limits.values()), meta.shape, generator=generator).to(dtype)
-    if any(limit in _LOSSES for limit in limits) and len(meta.shape) > 1:
+    least = min(values for _, values in limits)
+    drawn = torch.randint(least, meta.shape, generator=generator).to(dtype)
+    if all(call.target in _LOSSES for call, _ in limits) and len(meta.shape) > 1:
         ignored = torch.rand(meta.shape, generator=generator) < IGNORED_SHARE
-        drawn = torch.where(ignored, IGNORED, drawn)
+        drawn = torch.where(ignored, _ignored(limits[0][0]), drawn)
     return drawn
 
 
-def _limits(graph: OpGraph, node: OpNode) -> Iterator[tuple[str, int]]:
+def _ignored(loss: OpNode) -> int:
+    """The label of what does not count."""
+    index = arguments(loss)["ignore_index"]
+    assert isinstance(index, int)
+    return index
+
+
+def _limits(graph: OpGraph, node: OpNode) -> Iterator[tuple[OpNode, int]]:
     """What indexes with an input, and how many values it can take there."""
     seen, open_names = set[str](), [node.name]
     while open_names:
@@ -72,11 +84,11 @@ def _limits(graph: OpGraph, node: OpNode) -> Iterator[tuple[str, int]]:
             for reader in graph.readers.get(ref, ()) if _is_index(meta.dtype) else ():
                 call = graph.by_name[reader]
                 if call.target in _TABLES and call.operands[1] == ref:
-                    yield call.target, graph.meta(call.operands[0]).shape[0]
+                    yield call, graph.meta(call.operands[0]).shape[0]
                 elif call.target in _LOSSES and call.operands[1] == ref:
                     logits = graph.meta(call.operands[0]).shape
-                    yield call.target, logits[1 if len(logits) > 1 else 0]
-                elif reader not in seen:
+                    yield call, logits[1 if len(logits) > 1 else 0]
+                elif reader not in seen and call.target not in _RECKONING:
                     seen.add(reader)
                     open_names.append(reader)
 

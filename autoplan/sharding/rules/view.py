@@ -8,6 +8,7 @@ from dataclasses import replace
 from autoplan.sharding.equation import Dims, Equation
 from autoplan.sharding.factors import view_equation
 from autoplan.sharding.rules.base import Call, broadcast, letters, names, sizes
+from autoplan.trace.graph import BatchInt
 
 _LINEAR = (frozenset({0}),)
 
@@ -110,13 +111,18 @@ def _broadcast_tensors(call: Call) -> Equation:
 
 
 def _repeat(call: Call) -> Equation:
-    """Every dim is (repetition, index); repetitions are loops where there is one index."""
+    """Every dim is (repetition, index).
+
+    Repetitions are loops where there is one index, and on the batch axes where they count samples.
+    """
     result = call.outputs[0].shape
     source = (1,) * (len(result) - len(call.shapes[0])) + call.shapes[0]
     counts = {
         f"r{dim}": out // max(size, 1)
         for dim, (out, size) in enumerate(zip(result, source, strict=True))
     }
+    given = call.argument(1, "repeats")
+    by_sample = {f"r{dim}" for dim, count in enumerate(given) if isinstance(count, BatchInt)}
     dims: Dims = tuple(
         (*(() if counts[f"r{dim}"] == 1 else (f"r{dim}",)), *letter)
         for dim, letter in enumerate(letters(source))
@@ -125,13 +131,17 @@ def _repeat(call: Call) -> Equation:
         inputs=(letters(source)[len(source) - len(call.shapes[0]) :],),
         outputs=(dims,),
         sizes={**counts, **sizes(source)},
-        whole=frozenset(f"r{dim}" for dim, size in enumerate(source) if size != 1),
+        whole=frozenset(f"r{dim}" for dim, size in enumerate(source) if size != 1) - by_sample,
+        only_batch_axes=frozenset(by_sample),
         linear=_LINEAR,
     )
 
 
 def _repeat_interleave(call: Call) -> Equation | None:
-    """The dim becomes (index, repetition); with its new size stated it stays whole."""
+    """The dim becomes (index, repetition); with its new size stated it stays whole.
+
+    Repetitions are loops on the batch axes where they count samples.
+    """
     source, result = call.shapes[0], call.outputs[0].shape
     at = call.argument(2, "dim")
     if at is None or not source:
@@ -139,11 +149,13 @@ def _repeat_interleave(call: Call) -> Equation | None:
     at, stated = at % len(source), call.argument(3, "output_size") is not None
     dims, count = letters(source), result[at] // source[at]
     repeated = (*dims[at], "r") if count > 1 else dims[at]
+    by_sample = frozenset({"r"} if isinstance(call.argument(1, "repeats"), BatchInt) else ())
     return Equation(
         inputs=(dims,),
         outputs=((*dims[:at], repeated, *dims[at + 1 :]),),
         sizes={**sizes(source), "r": count},
-        whole=frozenset({"r"}) | (names([at]) if stated else frozenset()),
+        whole=(frozenset({"r"}) - by_sample) | (names([at]) if stated else frozenset()),
+        only_batch_axes=by_sample,
         linear=_LINEAR,
     )
 
