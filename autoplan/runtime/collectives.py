@@ -135,8 +135,8 @@ def _by_rank(x: Tensor, dim: int, parts: int, ranks: int) -> Tensor:
 
 
 def _whole(by_rank: Tensor, dim: int) -> Tensor:
-    """The inverse of ``_by_rank``, whose ``parts`` and ``chunk`` dims are still apart."""
-    return by_rank.movedim(0, dim + 1).flatten(dim, dim + 2)
+    """The inverse of ``_by_rank``, contiguous; ``parts`` and ``chunk`` dims are still apart."""
+    return by_rank.movedim(0, dim + 1).flatten(dim, dim + 2).contiguous()
 
 
 def _all_reduce(x: Tensor, axis: AxisGroup, *_: int) -> Tensor:
@@ -197,7 +197,21 @@ def _keep_on_first(x: Tensor, axis: AxisGroup) -> Tensor:
 Message = Callable[..., Tensor]
 
 
+def _in_parts(message: Message) -> Message:
+    """Complex numbers travel as the two real ones that they are made of."""
+
+    def sent(x: Tensor, axis: AxisGroup, *dims: Any) -> Tensor:
+        if not x.is_complex():
+            return message(x, axis, *dims)
+        made = message(torch.view_as_real(x.resolve_conj()), axis, *dims)
+        return torch.view_as_complex(made.contiguous())
+
+    return sent
+
+
 def _pair(forward: Message, backward: Message) -> type[torch.autograd.Function]:
+    forward, backward = _in_parts(forward), _in_parts(backward)
+
     class Pair(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor, axis: AxisGroup, *dims: int) -> Tensor:

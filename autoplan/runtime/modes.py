@@ -34,6 +34,9 @@ def _depends_on_mode(node: OpNode) -> bool:
 
 
 def lowest_dtype(graph: OpGraph) -> torch.dtype:
-    """The least precise floating-point dtype of any value."""
-    used = {getattr(torch, meta.dtype) for node in graph.nodes for meta in node.outputs}
+    """The least precise floating-point dtype of any value, or of the parts of complex ones."""
+    named: set[torch.dtype] = {
+        getattr(torch, meta.dtype) for node in graph.nodes for meta in node.outputs
+    }
+    used = {dtype.to_real() if dtype.is_complex else dtype for dtype in named}
     return max((d for d in used if d.is_floating_point), key=lambda dtype: torch.finfo(dtype).eps)

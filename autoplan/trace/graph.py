@@ -22,6 +22,7 @@ from typing import Literal
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1,
     "float8_e5m2": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "complex128": 16, "complex64": 8, "complex32": 4,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from autoplan.verification.cut import carried_over, has_kinds_of
 from autoplan.verification.degrees import small_degrees, words
 from autoplan.verification.inputs import draw_inputs, in_form
 from autoplan.verification.model import small_cases, with_weights
-from autoplan.verification.precision import computed_in
+from autoplan.verification.precision import cast, computed_in
 from autoplan.verification.processes import COLLECTIVE_TIMEOUT_S, RanksFailedError, answer_of_ranks
 from autoplan.zoo import ModelUnderPlan
 
@@ -123,7 +124,7 @@ def _traced(
     planned = COMPUTE_DTYPES[plan.job.precision]
     graph = capture(given, case.example_inputs, dtype=planned, **options)
     for dtype in (torch.float64, torch.float32):
-        model = copy.deepcopy(given).to(dtype)
+        model = copy.deepcopy(given)._apply(partial(cast, dtype=dtype))
         computed = computed_in(graph, str(dtype).removeprefix("torch."))
         try:
             with torch.no_grad():
@@ -139,7 +140,7 @@ def _traced(
 def _cast(example: Any, dtype: torch.dtype) -> Any:
     """Example inputs with floating-point tensors of another dtype."""
     if isinstance(example, Tensor):
-        return example.to(dtype) if example.is_floating_point() else example
+        return cast(example, dtype)
     if isinstance(example, dict):
         return {name: _cast(value, dtype) for name, value in example.items()}
     if isinstance(example, tuple):

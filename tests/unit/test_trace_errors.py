@@ -209,8 +209,14 @@ def test_parameters_without_elements_are_refused():
 
 
 def test_dtypes_without_a_size_are_refused():
-    with pytest.raises(UnsupportedModelError, match="dtype complex64 is not supported"):
-        capture(Model(lambda m, y: torch.fft.fft(y).abs()), (torch.randn(4, 4),))
+    with pytest.raises(UnsupportedModelError, match="dtype uint16 is not supported"):
+        capture(Model(lambda m, y: y * y.to(torch.uint16)), (torch.randn(4, 4),))
+
+
+def test_a_model_that_runs_in_float32_only_says_so():
+    model = Model(lambda m, y: y @ torch.eye(y.shape[1], dtype=torch.float32))
+    with pytest.raises(UnsupportedModelError, match=r"not in bfloat16: .* give precision='fp32'"):
+        capture(model, (torch.randn(4, 4),), dtype=torch.bfloat16)
 
 
 def test_packed_sequences_of_transformers_models_are_refused():

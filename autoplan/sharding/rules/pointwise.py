@@ -92,6 +92,8 @@ _NONLINEAR = """
     fix.default float_power.Tensor_Scalar fmax.default fmin.default heaviside.default i0.default
     isclose.default ldexp.Tensor lgamma.default logit.default rad2deg.default rrelu.default
     signbit.default sinc.default xlogy.Tensor
+    complex.default conj.default conj_physical.default imag.default polar.default real.default
+    resolve_conj.default resolve_neg.default
 """
 _LINEAR = (
     "alias.default clone.default contiguous.default detach.default neg.default positive.default"

@@ -22,6 +22,7 @@ from autoplan.sharding.rules import (
     recurrent,
     reduction,
     samples,
+    spectral,
     view,
     writing,
 )
@@ -47,6 +48,7 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
         **recurrent.RULES,
         **reduction.RULES,
         **samples.RULES,
+        **spectral.RULES,
         **view.RULES,
         **writing.RULES,
     }
