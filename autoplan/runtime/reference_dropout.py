@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -18,6 +18,9 @@ from autoplan.runtime.dropout_mask import keep_mask
 from autoplan.runtime.random import Draws
 from autoplan.trace.torch_private import CHECKPOINTED
 
+_OF_FEATURES = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4}
+"""Dims of what each takes for a sample alone, if it does."""
+
 
 @contextmanager
 def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
@@ -26,10 +29,11 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
         with autoplan.reference_dropout(seed=1, step=step):
             loss = model(**global_batch)
 
-    Replaced are ``dropout`` and, where it drops, ``scaled_dot_product_attention`` of
-    ``torch.nn.functional``, as modules call them. Enter it anew for every forward, and compute
-    nothing else inside: dropouts are told apart by the order in which they run. So that none runs
-    again in the backward, ``torch.utils.checkpoint`` keeps what it would compute again.
+    Replaced are ``dropout``, ``dropout1d`` to ``dropout3d`` and, where it drops,
+    ``scaled_dot_product_attention`` of ``torch.nn.functional``, as modules call them, and
+    ``bernoulli_`` of tensors. Enter it anew for every forward, and compute nothing else inside:
+    dropouts are told apart by the order in which they run. So that none runs again in the backward,
+    ``torch.utils.checkpoint`` keeps what it would compute again.
 
     Args:
         seed: as given to ``autoplan.compile``.
@@ -38,6 +42,8 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
     drop = _Dropout(Draws(seed=seed & (2**64 - 1), step=step))
     with (
         mock.patch.object(F, "dropout", drop),
+        mock.patch.multiple(F, **{n: drop.features(dims) for n, dims in _OF_FEATURES.items()}),
+        mock.patch.object(Tensor, "bernoulli_", drop.bernoulli()),
         mock.patch.object(F, "scaled_dot_product_attention", drop.attention),
         mock.patch.object(torch.utils.checkpoint, CHECKPOINTED, _kept),
     ):
@@ -62,6 +68,27 @@ class _Dropout:
             return input
         found = self._dropped(input, p)
         return input.copy_(found) if inplace else found
+
+    def features(self, of_sample: int | None) -> Callable[..., Tensor]:
+        """What drops whole channels of samples."""
+
+        def dropout(
+            input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+        ) -> Tensor:
+            channels = 1 if input.dim() == of_sample else 2
+            ones = input.new_ones([*input.shape[:channels], *[1] * (input.dim() - channels)])
+            found = input * self(ones, p, training)
+            return input.copy_(found) if inplace else found
+
+        return dropout
+
+    def bernoulli(self) -> Callable[..., Tensor]:
+        """The method of tensors: ones with probability ``p``, else zeros."""
+
+        def bernoulli_(tensor: Tensor, p: float = 0.5) -> Tensor:
+            return tensor.copy_(self(torch.ones_like(tensor), 1 - p) * p)
+
+        return bernoulli_
 
     def attention(
         self,

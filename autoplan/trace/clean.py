@@ -16,6 +16,7 @@ from torch import fx
 
 from autoplan.trace.aliases import write_known_operators
 from autoplan.trace.attention_dropout import write_out_attention
+from autoplan.trace.drawn_masks import write_masks_as_dropout
 from autoplan.trace.filled import join_filled
 from autoplan.trace.flatten import inline_regions
 from autoplan.trace.inplace import write_out_of_place
@@ -56,6 +57,7 @@ def clean(
     """
     graph = module.graph
     join_filled(graph)
+    write_masks_as_dropout(graph)
     write_out_of_place(graph)
     inline_regions(module, graph, refuse, autocast_on)
     write_out_attention(graph, every=unfuses_attention)

@@ -87,6 +87,35 @@ class Repeating(nn.Module):
         return F.mse_loss(self.out(both.transpose(1, 2).flatten(2)) + queries, y)
 
 
+class Dropping(nn.Module):
+    """Whole channels, and whole layers for some samples, are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.drop = nn.ModuleList(nn.Linear(8, 8) for _ in range(2)), nn.Dropout1d(0.5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for layer in self.layers:
+            kept = x.new_empty(x.shape[0], 1, 1).bernoulli_(0.75)
+            x = x + self.drop(layer(x)) * kept.div_(0.75)
+        return F.mse_loss(x, y)
+
+
+def test_layers_that_are_dropped_by_a_floor_have_the_mask_of_a_dropout():
+    class Floored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = (0.75 + torch.rand((x.shape[0], 1, 1), dtype=x.dtype)).floor_()
+            return (x + self.net(x).div(0.75) * kept).square().mean()
+
+    calls = list(capture(Floored(), (torch.randn(BATCH, 4, 8),)).of_kind("call"))
+    assert not [node for node in calls if "rand" in node.target]
+    assert [node.args[1] for node in calls if node.target == "aten.dropout.default"] == [0.25]
+
+
 class Shared(nn.Module):
     """One layer at four places of a list; the loss comes beside what the model returns."""
 
@@ -109,7 +138,7 @@ def test_a_layer_at_several_places_is_a_block_at_each():
     assert {block.kind for block in blocks} == {"layers.0"}
 
 
-@pytest.mark.parametrize("build", [Recurrent, Styled, Translator, Repeating, Shared])
+@pytest.mark.parametrize("build", [Recurrent, Styled, Translator, Repeating, Dropping, Shared])
 def test_models_by_hand_equal_one_device(build):
     model = initialise(build(), torch.float64)
     batch = {name: torch.randn(BATCH, 4, 8, dtype=torch.float64) for name in "xy"}

@@ -165,7 +165,7 @@ class Dropping(nn.Module):
     ("drop", "message"),
     [
         (nn.AlphaDropout(0.1), r"alpha_dropout.default with p=0\.1 at drop: .* use plain dropout"),
-        (nn.Dropout1d(0.1), r"feature_dropout.default with p=0\.1 at drop"),
+        (nn.FeatureAlphaDropout(0.1), r"feature_alpha_dropout.default with p=0\.1 at drop"),
         (None, r"attention.default with p=0\.25 at .*: .* repeat its keys and values"),
     ],
 )
