@@ -28,7 +28,8 @@ class FakeClones:
         dtype: floating parameters are cast to it, buffers keep theirs; None casts nothing.
 
     Raises:
-        UnsupportedModelError: uninitialised (lazy) parameters, or parameters without elements.
+        UnsupportedModelError: uninitialised (lazy) parameters, parameters without elements or of
+            complex numbers.
     """
 
     def __init__(self, model: nn.Module, mode: FakeTensorMode, dtype: torch.dtype | None):
@@ -43,6 +44,11 @@ class FakeClones:
                 raise UnsupportedModelError(
                     f"{name} is a parameter without elements, which PyTorch cannot train sharded; "
                     "leave it out or make it a buffer"
+                )
+            if isinstance(tensor, nn.Parameter) and tensor.is_complex():
+                raise UnsupportedModelError(
+                    f"{name} is a parameter of complex numbers, which is not supported; make it "
+                    "real, with both parts in a last dim, and read it by torch.view_as_complex"
                 )
             casts = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
             cast = dtype if dtype and casts else tensor.dtype

@@ -208,6 +208,13 @@ def test_parameters_without_elements_are_refused():
         capture(model, (torch.randn(4, 4),))
 
 
+def test_parameters_of_complex_numbers_are_refused():
+    model = Model(lambda m, y: (y * m.turn).abs())
+    model.turn = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+    with pytest.raises(UnsupportedModelError, match=r"turn is a .* read it by torch.view_as_compl"):
+        capture(model, (torch.randn(4, 4),))
+
+
 def test_dtypes_without_a_size_are_refused():
     with pytest.raises(UnsupportedModelError, match="dtype uint16 is not supported"):
         capture(Model(lambda m, y: y * y.to(torch.uint16)), (torch.randn(4, 4),))
