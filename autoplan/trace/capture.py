@@ -94,13 +94,15 @@ def capture(
     try:
         return traced(subject_in(dtype=dtype), batches, made, fold=fold)[0]
     except RefusalError as error:
-        if error.kind == "graph break" and dtype is not None and _runs(subject_in(dtype=None)):
-            raise _of_precision(error, dtype) from error
-        raise
+        if error.kind != "graph break" or dtype is None or _runs(subject_in(dtype=dtype)):
+            raise
+        if not _runs(subject_in(dtype=None)):
+            raise
+        raise _of_precision(error, dtype) from error
 
 
 def _runs(subject: Subject) -> bool:
-    """Whether the forward runs in the model's own precision."""
+    """Whether the forward runs outside of a trace, on fake tensors."""
     with suppress(Exception), cpu_by_default():
         subject.run(subject.program(), subject.tensors(FIRST))
         return True
