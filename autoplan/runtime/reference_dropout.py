@@ -18,9 +18,6 @@ from autoplan.runtime.dropout_mask import keep_mask
 from autoplan.runtime.random import Draws
 from autoplan.trace.torch_private import CHECKPOINTED
 
-_OF_FEATURES = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4}
-"""Dims of what each takes for a sample alone, if it does."""
-
 
 @contextmanager
 def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
@@ -42,7 +39,9 @@ def reference_dropout(*, seed: int, step: int = 0) -> Iterator[None]:
     drop = _Dropout(Draws(seed=seed & (2**64 - 1), step=step))
     with (
         mock.patch.object(F, "dropout", drop),
-        mock.patch.multiple(F, **{n: drop.features(dims) for n, dims in _OF_FEATURES.items()}),
+        mock.patch.object(F, "dropout1d", drop.features(of_sample=2)),
+        mock.patch.object(F, "dropout2d", drop.features()),
+        mock.patch.object(F, "dropout3d", drop.features(of_sample=4)),
         mock.patch.object(Tensor, "bernoulli_", drop.bernoulli()),
         mock.patch.object(F, "scaled_dot_product_attention", drop.attention),
         mock.patch.object(torch.utils.checkpoint, CHECKPOINTED, _kept),
@@ -69,8 +68,8 @@ class _Dropout:
         found = self._dropped(input, p)
         return input.copy_(found) if inplace else found
 
-    def features(self, of_sample: int | None) -> Callable[..., Tensor]:
-        """What drops whole channels of samples."""
+    def features(self, of_sample: int = 0) -> Callable[..., Tensor]:
+        """What drops whole channels of samples; with so many dims it is given one alone."""
 
         def dropout(
             input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False

@@ -2,8 +2,8 @@
 
 Dropped: metadata assertions, aliases, copies of lifted constants, casts and dropout without effect,
 tensors that lend others no more than a dtype, and dead nodes. Refused by name: operators that stay
-in place (``inplace``), buffers updated by the forward, sizes that depend on data, and operators
-that are no plain tensor functions.
+in place (``inplace``), buffers updated by the forward, sizes that depend on data, products of
+different types, and operators that are no plain tensor functions.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ _NO_OPS = {_aten.alias.default, _aten.lift_fresh_copy.default}
 _NORMS: dict[Any, str] = {
     _aten.batch_norm.default: "use an nn.BatchNorm module",
     _aten.instance_norm.default: "give track_running_stats=False",
+}
+_PRODUCTS = {
+    _aten.addmm.default,
+    _aten.linear.default,
+    _aten.matmul.default,
+    _aten.mm.default,
 }
 _MADE_LIKE: dict[Any, Any] = {
     _aten.new_zeros.default: _aten.zeros.default,
@@ -80,7 +86,7 @@ def clean(
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     drop_dead(graph)
-    for check in (_check_norm, _check):
+    for check in (_check_norm, _check_product, _check):
         for node in graph.nodes:
             check(node, refuse)
 
@@ -136,6 +142,17 @@ def _check_norm(node: fx.Node, refuse: Refuse) -> None:
         name = target._schema.name.removeprefix("aten::")
         what = f"F.{name} that updates running statistics is not supported"
         refuse(refused(node, what, cure, "buffer mutation"))
+
+
+def _check_product(node: fx.Node, refuse: Refuse) -> None:
+    """Fake tensors of different types are multiplied, which others are not."""
+    if node.target not in _PRODUCTS:
+        return
+    types = {str(operand.meta["val"].dtype) for operand in node.all_input_nodes}
+    if len(types) > 1:
+        names = " and ".join(sorted(name.removeprefix("torch.") for name in types))
+        what = f"{node.target} multiplies {names}, which PyTorch does not do"
+        refuse(refused(node, what, "cast one to the type of the other, or give precision='fp32'"))
 
 
 def _check(node: fx.Node, refuse: Refuse) -> None:

@@ -220,9 +220,12 @@ def test_dtypes_without_a_size_are_refused():
         capture(Model(lambda m, y: y * y.to(torch.uint16)), (torch.randn(4, 4),))
 
 
-def test_a_model_that_runs_in_float32_only_says_so():
-    model = Model(lambda m, y: y @ torch.eye(y.shape[1], dtype=torch.float32))
-    with pytest.raises(UnsupportedModelError, match=r"not in bfloat16: .* give precision='fp32'"):
+@pytest.mark.parametrize(
+    ("dims", "message"), [((1, 1), r"not in bfloat16: .*"), ((), "multiplies bfloat16 and float32")]
+)
+def test_a_model_that_runs_in_float32_only_says_so(dims, message):
+    model = Model(lambda m, y: y.view(*dims, -1, 4) @ torch.eye(4).view(*dims, 4, 4))
+    with pytest.raises(UnsupportedModelError, match=f"{message}.* give precision='fp32'"):
         capture(model, (torch.randn(4, 4),), dtype=torch.bfloat16)
 
 
