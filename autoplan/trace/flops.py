@@ -53,6 +53,14 @@ def grouped_linear_flops(rows: torch.Size, weight: torch.Size, ends: torch.Size,
     return 2 * rows[0] * rows[1] * weight[1]
 
 
+def attention_on_cpu_flops(
+    query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any
+) -> int:
+    """Of fused attention on CPUs, whose kernel PyTorch does not count: two products of all scores,
+    from the shapes of its operands (..., heads, positions, head_dim)."""
+    return 2 * query[:-1].numel() * key[-2] * (query[-1] + value[-1])
+
+
 def _experts_backward(forward: int, operands: Sequence[torch.Tensor]) -> int:
     """Two thirds of the forward go into the inner width (twice as wide with the gate), one out."""
     tokens, gate_up, down = (operands[i].requires_grad for i in (0, 3, 4))

@@ -22,7 +22,11 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from autoplan.trace.flops import backward_flops, grouped_linear_flops
+from autoplan.trace.flops import (
+    attention_on_cpu_flops,
+    backward_flops,
+    grouped_linear_flops,
+)
 from autoplan.trace.graph import Ref
 from autoplan.trace.kernels import Call
 from autoplan.trace.recurrent import RECURRENT, recurrent_flops
@@ -31,7 +35,10 @@ from autoplan.trace.repeat_ops import BLOCK, MARK
 from autoplan.trace.torch_private import storage_id, tree_leaves
 
 Values = dict[fx.Node, Any]
-_FORMULAS = {torch.ops.autoplan.grouped_linear: grouped_linear_flops}
+_FORMULAS = {
+    torch.ops.autoplan.grouped_linear: grouped_linear_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_on_cpu_flops,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ BATCH = 2
 SCORES_BYTES = 4 * BATCH * HEADS * POSITIONS**2
 
 
-class Biased(nn.Module):
-    """Attention of heads, to the scores of which a parameter is added."""
+class Attending(nn.Module):
+    """Attention of heads, to the scores of which a parameter may be added."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, biased: bool = True) -> None:
         super().__init__()
         self.project = nn.Linear(HEADS * WIDTH, 3 * HEADS * WIDTH)
-        self.bias = nn.Parameter(torch.randn(1, HEADS, POSITIONS, POSITIONS))
+        bias = nn.Parameter(torch.randn(1, HEADS, POSITIONS, POSITIONS))
+        self.bias = bias if biased else None
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (
@@ -37,8 +38,9 @@ class Biased(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, self.bias).square().mean()
 
 
-def attention_of(kernels: Kernels) -> tuple[OpNode, list[TensorMeta]]:
-    graph = capture(Biased(), (torch.randn(BATCH, POSITIONS, HEADS * WIDTH),), kernels=kernels)
+def attention_of(kernels: Kernels, *, biased: bool = True) -> tuple[OpNode, list[TensorMeta]]:
+    model = Attending(biased=biased)
+    graph = capture(model, (torch.randn(BATCH, POSITIONS, HEADS * WIDTH),), kernels=kernels)
     (node,) = (node for node in graph.nodes if "scaled_dot" in node.target)
     return node, [graph.by_name[ref.node].outputs[ref.index] for ref in node.operands]
 
@@ -71,6 +73,13 @@ def test_on_gpus_it_is_fused():
     work = attention_work(node, read, [meta.shape for meta in read])
     assert all(isinstance(part, FlashAttention) for part in work.forward + work.backward)
     assert work.inner_bytes == 0
+
+
+def test_without_a_bias_it_is_fused_on_both_and_does_as_much():
+    found = [attention_of(kernels, biased=False) for kernels in ("cpu", "gpu")]
+    works = [attention_work(node, read, [meta.shape for meta in read]) for node, read in found]
+    assert works[0] == works[1]
+    assert found[0][0].flops == found[1][0].flops == 4 * BATCH * HEADS * POSITIONS**2 * WIDTH
 
 
 @pytest.mark.parametrize("kernels", ["cpu", "gpu"])
