@@ -32,11 +32,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show a saved plan and the estimate stored in it."""
-    from autoplan import api
+    from autoplan import plan_io
 
     check_directory("--html", html)
     check_directory("--trace", trace)
-    show(api.load_plan(path), html=html, trace=trace, as_json=as_json)
+    show(plan_io.load(path), html=html, trace=trace, as_json=as_json)
 
 
 def show(
@@ -61,6 +61,6 @@ def show(
 
         print(json.dumps(summary(plan, search_s=search_s), indent=2, allow_nan=False))
         return
-    from autoplan import api
+    from autoplan.report.show import print_report
 
-    api.print_report(plan)
+    print_report(plan)

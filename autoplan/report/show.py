@@ -24,15 +24,24 @@ def print_report(
     Raises:
         TypeError: it is something else.
     """
+    if isinstance(found, Plan):
+        from autoplan.report.text import print_report as print_plan
+
+        print_plan(found)
+    else:
+        _print_findings(found)
+
+
+def _print_findings(
+    found: Explanation | Verification | Rehearsal | Findings | Sizing | Sweep | Calibrated,
+) -> None:
     from autoplan.explanation import Explanation
     from autoplan.findings import Findings
     from autoplan.rehearsal import Rehearsal
-    from autoplan.report import doctor, explanation, rehearsal, text, verification
+    from autoplan.report import doctor, explanation, rehearsal, verification
     from autoplan.verdict import Verification
 
-    if isinstance(found, Plan):
-        text.print_report(found)
-    elif isinstance(found, Rehearsal):
+    if isinstance(found, Rehearsal):
         rehearsal.print_rehearsal(found)
     elif isinstance(found, Findings):
         doctor.print_findings(found)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from autoplan.plan_details import ModuleMemory
 from autoplan.search.pipeline.solve import Found
@@ -38,9 +39,10 @@ def module_memory(found: Found) -> tuple[ModuleMemory, ...]:
     totals = [memory.total for memory in found.value.memory]
     rank = totals.index(max(totals))
     held: dict[_Module, _Held] = defaultdict(_Held)
+    kept = cache(partial(_kept, found))
     counts = _microbatches_held(found, rank)
     for stage, microbatches in counts.items():
-        _add_stage(found, stage, microbatches, held)
+        _add_stage(found, stage, microbatches, held, kept)
     modules = [_memory(found, module, each) for module, each in held.items()]
     return tuple(sorted((m for m in modules if m.total), key=lambda m: -m.total))
 
@@ -55,9 +57,15 @@ def _microbatches_held(found: Found, rank: int) -> Mapping[int, int]:
     return dict(zip(stages, map(int, most), strict=True))
 
 
-def _add_stage(found: Found, stage: int, microbatches: int, held: dict[_Module, _Held]) -> None:
+def _add_stage(
+    found: Found,
+    stage: int,
+    microbatches: int,
+    held: dict[_Module, _Held],
+    kept: Callable[[str, Column], Mapping[_Module, float]],
+) -> None:
+    """Adds what one stage of the rank holds; ``kept`` gives what a region's column keeps."""
     menus, first = found.family.menus, found.stages[stage].first
-    kept: dict[tuple[str, Column], Mapping[_Module, float]] = {}
     seen: set[str] = set()
     for number, (column, key) in enumerate(found.columns(stage), first):
         is_block = bool(menus.stack.items[number].kind)
@@ -70,9 +78,7 @@ def _add_stage(found: Found, stage: int, microbatches: int, held: dict[_Module, 
             module.trained += elements * trains
             module.frozen += elements * (not trains)
             module.items.add(number)
-        if (key, column) not in kept:
-            kept[key, column] = _kept(found, key, column)
-        for module, nbytes in kept[key, column].items():
+        for module, nbytes in kept(key, column).items():
             held[module].activations += microbatches * nbytes
             held[module].items.add(number)
     if stage + 1 < len(found.stages):
