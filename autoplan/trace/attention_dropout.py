@@ -4,6 +4,9 @@ Fused kernels draw their masks inside, by the place of an element on one device.
 same under every plan needs the probabilities, so attention with dropout runs unfused: both
 products, the masks, a softmax and a dropout, with the time and memory of each. A query whose keys
 are all hidden attends to nothing, as in the fused kernels.
+
+A mask that is added to the scores has the type of the queries, which all kernels want: one that
+``nn.Transformer`` makes is in float32 whatever the model's precision.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.normalise import arguments
+from autoplan.trace.normalise import arguments, inserted
 
 _aten = torch.ops.aten
 
@@ -27,12 +30,23 @@ def write_out_attention(graph: fx.Graph, *, every: bool) -> None:
     """
     for node in list(graph.nodes):
         if node.target is _aten.scaled_dot_product_attention.default:
+            _cast_mask(graph, node)
             given = arguments(node)
             dropping = given["dropout_p"] != 0
             if (dropping or every) and not given["enable_gqa"]:
                 with graph.inserting_before(node):
                     node.replace_all_uses_with(_unfused(_Writer(graph, node), given))
                 graph.erase_node(node)
+
+
+def _cast_mask(graph: fx.Graph, node: fx.Node) -> None:
+    given = arguments(node)
+    mask, dtype = given["attn_mask"], given["query"].meta["val"].dtype
+    if mask is None or mask.meta["val"].dtype in (torch.bool, dtype):
+        return
+    with graph.inserting_before(node):
+        cast = inserted(graph, node, _aten.to.dtype, (mask, dtype))
+    node.replace_input_with(mask, cast)
 
 
 class _Writer:

@@ -62,6 +62,30 @@ class Translator(nn.Module):
         return F.mse_loss(self.net(x, y, tgt_mask=mask, src_key_padding_mask=x[..., 0] > 2), y)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_masks_of_attention_have_the_precision_of_the_model(dropout):
+    model = nn.Transformer(8, 2, 1, 1, 16, dropout=dropout, batch_first=True)
+    mask = nn.Transformer.generate_square_subsequent_mask(4)
+    batch = {"src": torch.randn(BATCH, 4, 8), "tgt": torch.randn(BATCH, 4, 8)}
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+            self.register_buffer("mask", mask)
+
+        def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+            return self.net(src, tgt, tgt_mask=self.mask).square().mean()
+
+    graph = capture(Masked(), batch, dtype=torch.bfloat16)
+    products = [
+        node for node in graph.of_kind("call")
+        if node.target in ("aten.matmul.default", "aten.scaled_dot_product_attention.default")
+    ]  # fmt: skip
+    assert products
+    assert {graph.meta(ref).dtype for node in products for ref in node.operands} == {"bfloat16"}
+
+
 class Repeating(nn.Module):
     """Heads within samples, samples within heads, and what is the same for all of them."""
 
