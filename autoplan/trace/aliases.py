@@ -1,6 +1,8 @@
 """Operators under other names, and some that hide the samples, as those that rules know.
 
     multiply(x, y)            ->  mul(x, y)
+    x.type_as(y)              ->  x.to(the type of y)
+    tile(x, counts)           ->  repeat(x, a count for every dim)
     squeeze(x)                ->  squeeze(x, the dims of size one)
     x[arange(samples)]        ->  x
     x[arange(samples), j]     ->  gather(x, 1, j), one row of every sample
@@ -11,12 +13,13 @@ a single sample; and rows that are counted off by sample are other rows in a par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from autoplan.trace.normalise import inserted
+from autoplan.trace.rewriting import Writer
 
 _aten = torch.ops.aten
 _OVERLOADS = ("default", "Tensor", "Scalar", "Tensor_mode")
@@ -52,12 +55,34 @@ def write_known_operators(graph: fx.Graph) -> None:
             continue
         if node.target in _ALIASES:
             node.target = _ALIASES[node.target]
-        elif node.target is _aten.squeeze.default:
-            shape = node.args[0].meta["val"].shape
-            node.target = _aten.squeeze.dims
-            node.args = (node.args[0], [dim for dim, size in enumerate(shape) if size == 1])
+        elif node.target in _REWRITTEN:
+            _REWRITTEN[node.target](node)
         elif node.target is _aten.index.Tensor and _picks_by_sample(node):
             _gather(graph, node)
+
+
+def _cast(node: fx.Node) -> None:
+    node.target, node.args = _aten.to.dtype, (node.args[0], node.meta["val"].dtype)
+
+
+def _repeat(node: fx.Node) -> None:
+    operand: Any = node.args[0]
+    counts: Any = node.args[1]
+    missing = operand.meta["val"].dim() - len(counts)
+    node.target, node.args = _aten.repeat.default, (operand, [*[1] * missing, *counts])
+
+
+def _squeeze_dims(node: fx.Node) -> None:
+    operand: Any = node.args[0]
+    ones = [dim for dim, size in enumerate(operand.meta["val"].shape) if size == 1]
+    node.target, node.args = _aten.squeeze.dims, (operand, ones)
+
+
+_REWRITTEN: dict[Any, Callable[[fx.Node], None]] = {
+    _aten.squeeze.default: _squeeze_dims,
+    _aten.tile.default: _repeat,
+    _aten.type_as.default: _cast,
+}
 
 
 def _picks_by_sample(node: fx.Node) -> bool:
@@ -74,17 +99,15 @@ def _picks_by_sample(node: fx.Node) -> bool:
 
 
 def _gather(graph: fx.Graph, node: fx.Node) -> None:
+    call = Writer(graph, node)
     table: Any = node.args[0]
     indices: Any = node.args[1]
-    made = table
-    if len(indices) > 1:
-        samples, rows, *rest = table.meta["val"].shape
-        with graph.inserting_before(node):
-            from_start = inserted(graph, node, _aten.remainder.Scalar, (indices[1], rows))
-            column = (from_start, [samples, *[1] * (1 + len(rest))])
-            column = inserted(graph, node, _aten.view.default, column)
-            whole = inserted(graph, node, _aten.expand.default, (column, [samples, 1, *rest]))
-            found = inserted(graph, node, _aten.gather.default, (table, 1, whole))
-            made = inserted(graph, node, _aten.squeeze.dim, (found, 1))
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)
+    if len(indices) == 1:
+        call.put(table)
+        return
+    samples, rows, *rest = table.meta["val"].shape
+    from_start = call(_aten.remainder.Scalar, indices[1], rows)
+    column = call(_aten.view.default, from_start, [samples, *[1] * (1 + len(rest))])
+    whole = call(_aten.expand.default, column, [samples, 1, *rest])
+    found = call(_aten.gather.default, table, 1, whole)
+    call.put(call(_aten.squeeze.dim, found, 1))

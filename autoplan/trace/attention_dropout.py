@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.normalise import arguments, inserted
+from autoplan.trace.rewriting import Writer, arguments
 
 _aten = torch.ops.aten
 
@@ -34,37 +34,18 @@ def write_out_attention(graph: fx.Graph, *, every: bool) -> None:
             given = arguments(node)
             dropping = given["dropout_p"] != 0
             if (dropping or every) and not given["enable_gqa"]:
-                with graph.inserting_before(node):
-                    node.replace_all_uses_with(_unfused(_Writer(graph, node), given))
-                graph.erase_node(node)
+                call = Writer(graph, node)
+                call.put(_unfused(call, given))
 
 
 def _cast_mask(graph: fx.Graph, node: fx.Node) -> None:
     given = arguments(node)
     mask, dtype = given["attn_mask"], given["query"].meta["val"].dtype
-    if mask is None or mask.meta["val"].dtype in (torch.bool, dtype):
-        return
-    with graph.inserting_before(node):
-        cast = inserted(graph, node, _aten.to.dtype, (mask, dtype))
-    node.replace_input_with(mask, cast)
+    if mask is not None and mask.meta["val"].dtype not in (torch.bool, dtype):
+        node.replace_input_with(mask, Writer(graph, node)(_aten.to.dtype, mask, dtype))
 
 
-class _Writer:
-    """Inserts calls with the module and source line of the node that they replace."""
-
-    def __init__(self, graph: fx.Graph, origin: fx.Node) -> None:
-        self._graph, self._origin = graph, origin
-
-    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = self._graph.call_function(target, args, kwargs)
-        given = fx.map_arg((args, kwargs), lambda operand: operand.meta["val"])
-        with self._origin.meta["val"].fake_mode, torch.no_grad():
-            value = target(*given[0], **given[1])
-        node.meta = {**self._origin.meta, "val": value}
-        return node
-
-
-def _unfused(call: _Writer, given: dict[str, Any]) -> fx.Node:
+def _unfused(call: Writer, given: dict[str, Any]) -> fx.Node:
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
     sizes = query.meta["val"].shape[-2], key.meta["val"].shape[-2]
     scale = given["scale"]
@@ -88,7 +69,7 @@ def _unfused(call: _Writer, given: dict[str, Any]) -> fx.Node:
     return call(_aten.matmul.default, shares, value)
 
 
-def _later(call: _Writer, device: torch.device, queries: int, keys: int) -> fx.Node:
+def _later(call: Writer, device: torch.device, queries: int, keys: int) -> fx.Node:
     """Where a key stands behind the query."""
     query = call(_aten.arange.default, queries, device=device)
     key = call(_aten.arange.default, keys, device=device)

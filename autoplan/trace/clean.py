@@ -72,10 +72,6 @@ def clean(
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        if node.target is _aten.type_as.default:
-            node.target, node.args = _aten.to.dtype, (node.args[0], node.meta["val"].dtype)
-        if node.target is _aten.tile.default:
-            _make_repeat(node)
         if node.target in _ASSERTIONS:
             graph.erase_node(node)
         elif node.target is _aten.detach_.default and node.args[0].op == "call_function":
@@ -104,14 +100,6 @@ def _make_alone(node: fx.Node) -> None:
     node.target = _MADE_LIKE[node.target]
     node.args = node.args[1:]
     node.kwargs = {"dtype": made.dtype, "device": made.device}
-
-
-def _make_repeat(node: fx.Node) -> None:
-    """``x.tile(counts)`` as ``x.repeat``, which wants a count for every dim."""
-    operand: Any = node.args[0]
-    counts: Any = node.args[1]
-    missing = operand.meta["val"].dim() - len(counts)
-    node.target, node.args = _aten.repeat.default, (operand, [*[1] * missing, *counts])
 
 
 def _is_no_op(node: fx.Node) -> bool:

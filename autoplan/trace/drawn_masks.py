@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.normalise import arguments, inserted
+from autoplan.trace.rewriting import Writer, arguments
 
 _aten = torch.ops.aten
 _EMPTY = {_aten.new_empty.default, _aten.empty.memory_format, _aten.empty_like.default}
@@ -26,41 +26,32 @@ _FLOORED = {_aten.floor.default, _aten.floor_.default}
 def write_masks_as_dropout(graph: fx.Graph) -> None:
     """Rewrites the masks of an exported graph in place."""
     for node in list(graph.nodes):
+        call = Writer(graph, node)
         if node.target is _aten.feature_dropout.default:
-            _write_feature_dropout(graph, node)
+            _write_feature_dropout(call, node)
         elif node.target is _aten.bernoulli_.float and _is_fresh(node):
-            _write_mask(graph, node, kept=arguments(node)["p"])
+            _write_mask(call, node, kept=arguments(node)["p"])
         elif node.target in _FLOORED and (kept := _kept_by_floor(node)) is not None:
-            _write_mask(graph, node, kept=kept)
+            _write_mask(call, node, kept=kept)
 
 
-def _write_feature_dropout(graph: fx.Graph, node: fx.Node) -> None:
+def _write_feature_dropout(call: Writer, node: fx.Node) -> None:
     x, p, training = node.args
     assert isinstance(x, fx.Node)
-    with graph.inserting_before(node):
-        shape = x.meta["val"].shape
-        size = [*shape[:2], *[1] * (len(shape) - 2)]
-        mask = _dropped_ones(graph, node, size, p, training)
-        _replace(graph, node, inserted(graph, node, _aten.mul.Tensor, (x, mask)))
+    shape = x.meta["val"].shape
+    mask = _dropped_ones(call, node, [*shape[:2], *[1] * (len(shape) - 2)], p, training)
+    call.put(call(_aten.mul.Tensor, x, mask))
 
 
-def _write_mask(graph: fx.Graph, node: fx.Node, kept: float) -> None:
-    with graph.inserting_before(node):
-        mask = _dropped_ones(graph, node, list(node.meta["val"].shape), 1 - kept, True)
-        _replace(graph, node, inserted(graph, node, _aten.mul.Tensor, (mask, kept)))
+def _write_mask(call: Writer, node: fx.Node, kept: float) -> None:
+    mask = _dropped_ones(call, node, list(node.meta["val"].shape), 1 - kept, True)
+    call.put(call(_aten.mul.Tensor, mask, kept))
 
 
-def _replace(graph: fx.Graph, old: fx.Node, new: fx.Node) -> None:
-    old.replace_all_uses_with(new)
-    graph.erase_node(old)
-
-
-def _dropped_ones(
-    graph: fx.Graph, node: fx.Node, size: list[int], p: Any, training: Any
-) -> fx.Node:
-    like = {"dtype": node.meta["val"].dtype, "device": torch.device("cpu")}
-    ones = inserted(graph, node, _aten.ones.default, (size,), like)
-    return inserted(graph, node, _aten.dropout.default, (ones, p, training))
+def _dropped_ones(call: Writer, node: fx.Node, size: list[int], p: Any, training: Any) -> fx.Node:
+    dtype = node.meta["val"].dtype
+    ones = call(_aten.ones.default, size, dtype=dtype, device=torch.device("cpu"))
+    return call(_aten.dropout.default, ones, p, training)
 
 
 def _is_fresh(node: fx.Node) -> bool:

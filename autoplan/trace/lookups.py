@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from autoplan.trace.normalise import arguments
 from autoplan.trace.refusals import Refuse, refused
+from autoplan.trace.rewriting import arguments
 
 _LIBRARY = torch.library.Library("autoplan", "FRAGMENT")
 _LIBRARY.define(

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from autoplan.trace.normalise import CLASS_LOSSES, LOSSES, SUM, arguments, inserted
+from autoplan.trace.normalise import CLASS_LOSSES, LOSSES, SUM
+from autoplan.trace.rewriting import Writer, arguments
 
 _aten = torch.ops.aten
 _SUMS = {_aten.sum.default, _aten.sum.dim_IntList}
@@ -43,22 +44,18 @@ def share_what_is_added(graph: fx.Graph) -> bool:
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_number(node):
             continue
-        operands = [operand for operand in node.args[:2] if isinstance(operand, fx.Node)]
-        read = [operand for operand in operands if operand in totals]
+        read = [each for each in node.args[:2] if isinstance(each, fx.Node) and each in totals]
         learned = [total for total in read if total in learning]
-        if not read:
-            samples = _summed_samples(node)
-        elif _is_linear(node, read, learned):
-            samples = totals[read[0]]
-        elif len(read) == 1 and learned and _is_addition(node, read[0]):
-            samples = totals[read[0]]
-            node = _with_share(graph, node, read[0], samples)  # noqa: PLW2901
-            learning.add(node)
+        samples = totals[read[0]] if read else _summed_samples(node)
+        total = node
+        if read and not _is_linear(node, read, learned):
+            if len(read) > 1 or not learned or not _is_addition(node, read[0]):
+                continue
+            total = _with_share(Writer(graph, node), node, read[0], samples)
+            learning.add(total)
             changed = True
-        else:
-            continue
         if samples:
-            totals[node] = samples
+            totals[total] = samples
     return changed
 
 
@@ -117,23 +114,20 @@ def _other(node: fx.Node, total: fx.Node) -> Any:
     return second if first is total else first
 
 
-def _with_share(graph: fx.Graph, node: fx.Node, total: fx.Node, samples: int) -> fx.Node:
+def _with_share(call: Writer, node: fx.Node, total: fx.Node, samples: int) -> fx.Node:
     """Puts in place of an addition that of a sum over samples, and returns it."""
     other, value = _other(node, total), total.meta["val"]
-    with graph.inserting_before(node):
-        if isinstance(other, fx.Node):
-            each = inserted(graph, node, _aten.expand.default, (other, [samples]))
-        else:
-            kind = {"dtype": value.dtype, "device": value.device}
-            each = inserted(graph, node, _aten.full.default, ([samples], other), kind)
-        summed = inserted(graph, node, _aten.sum.default, (each,))
-        share = inserted(graph, node, _aten.div.Scalar, (summed, samples))
-        left, right = (share, total) if node.args[0] is other else (total, share)
-        target, scale = node.target, dict(node.kwargs)
-        if target is _FROM_NUMBER:
-            left, right, target = share, total, _aten.sub.Tensor
-            scale = dict(zip(("alpha",), node.args[2:], strict=False))
-        made = inserted(graph, node, target, (left, right), scale)
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)
+    if isinstance(other, fx.Node):
+        each = call(_aten.expand.default, other, [samples])
+    else:
+        each = call(_aten.full.default, [samples], other, dtype=value.dtype, device=value.device)
+    share = call(_aten.div.Scalar, call(_aten.sum.default, each), samples)
+    if node.target is _FROM_NUMBER:
+        scale = dict(zip(("alpha",), node.args[2:], strict=False))
+        made = call(_aten.sub.Tensor, share, total, **scale)
+    elif node.args[0] is other:
+        made = call(node.target, share, total, **node.kwargs)
+    else:
+        made = call(node.target, total, share, **node.kwargs)
+    call.put(made)
     return made
