@@ -8,8 +8,9 @@ table
 over the decisions that shared a table with v, and the optimum stays what it was (bucket
 elimination: R. Dechter, Artificial Intelligence 113, 1999). Decisions go in the order of the
 smallest table left. Graphs of operators are nearly chains, so tables stay small. Where that leads
-to a table that is too large, decisions go that bring the fewest others together for the first time
-(min-fill: U. Kjaerulff, Aalborg University R 90-09, 1990).
+to a table that is too large, the smallest table made goes first; and where that does too, decisions
+go that bring the fewest others together for the first time (min-fill: U. Kjaerulff, Aalborg
+University R 90-09, 1990).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 LARGEST_TABLE = 1 << 18
 """Entries of a table that is still worth making."""
@@ -38,11 +39,24 @@ def elimination_order(sizes: Sequence[int], scopes: Iterable[Scope]) -> tuple[in
             near[number].update(scope)
     for number, others in enumerate(near):
         others.discard(number)
-    return _by_table(sizes, [set(others) for others in near]) or _by_fill(sizes, near)
+    for entries in (_left, _made):
+        order = _by_table(sizes, [set(others) for others in near], entries)
+        if order is not None:
+            return order
+    return _by_fill(sizes, near)
 
 
-def _entries(sizes: Sequence[int], near: list[set[int]], number: int) -> int:
-    return math.prod(sizes[other] for other in near[number]) * sizes[number]
+_Entries = Callable[[Sequence[int], list[set[int]], int], int]
+
+
+def _left(sizes: Sequence[int], near: list[set[int]], number: int) -> int:
+    """Entries of the table that eliminating a decision leaves."""
+    return math.prod(sizes[other] for other in near[number])
+
+
+def _made(sizes: Sequence[int], near: list[set[int]], number: int) -> int:
+    """Entries of the table of which it is the least: over the decision too."""
+    return _left(sizes, near, number) * sizes[number]
 
 
 def _eliminate(near: list[set[int]], number: int) -> None:
@@ -51,20 +65,22 @@ def _eliminate(near: list[set[int]], number: int) -> None:
         near[other] -= {other, number}
 
 
-def _by_table(sizes: Sequence[int], near: list[set[int]]) -> tuple[int, ...] | None:
-    waiting = [(_entries(sizes, near, number), number) for number in range(len(sizes))]
+def _by_table(
+    sizes: Sequence[int], near: list[set[int]], entries: _Entries
+) -> tuple[int, ...] | None:
+    waiting = [(entries(sizes, near, number), number) for number in range(len(sizes))]
     heapq.heapify(waiting)
     order: dict[int, None] = {}
     while waiting:
         known, number = heapq.heappop(waiting)
-        if number in order or known != _entries(sizes, near, number):
+        if number in order or known != entries(sizes, near, number):
             continue
-        if known > LARGEST_TABLE:
+        if _made(sizes, near, number) > LARGEST_TABLE:
             return None
         order[number] = None
         _eliminate(near, number)
         for other in near[number]:
-            heapq.heappush(waiting, (_entries(sizes, near, other), other))
+            heapq.heappush(waiting, (entries(sizes, near, other), other))
     return tuple(order)
 
 
@@ -72,7 +88,7 @@ def _by_fill(sizes: Sequence[int], near: list[set[int]]) -> tuple[int, ...] | No
     def brought_together(number: int) -> tuple[int, int, int]:
         others = [other for other in near[number] if sizes[other] > 1]
         new = sum(b not in near[a] for a, b in itertools.combinations(others, 2))
-        return new, _entries(sizes, near, number), number
+        return new, _made(sizes, near, number), number
 
     order: list[int] = []
     waiting = {number: brought_together(number) for number in range(len(sizes))}
