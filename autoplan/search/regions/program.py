@@ -17,12 +17,15 @@ import numpy.typing as npt
 
 from autoplan.errors import PlanError
 from autoplan.search.elimination import LARGEST_TABLE, Scope, elimination_order
-from autoplan.search.regions.steps import Steps, Workspace, steps_of
+from autoplan.search.regions.steps import Steps, Workspace, Workspaces, steps_of
 from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts, Terms
 
 _Axes = tuple[int, ...]
 _ENTRIES_AT_ONCE = 1 << 18
 """Costs that are worth having in memory at once, over all prices."""
+
+_FEWEST_AT_ONCE = 16
+"""Fewer prices are looked at one by one: they are the last axis, over which loops run."""
 
 _PRODUCTS_AT_ONCE = 1 << 17
 """Half of what OpenBLAS shares out among threads."""
@@ -33,15 +36,17 @@ class Structure:
     """What does not depend on amounts.
 
     Attributes:
-        axes: of each table, in the order of elimination.
+        axes: of each table, as they lie in memory.
         offsets: where each table begins among the flat costs.
         strides: by table and decision, how far one choice lies from the next.
+        spaces: memory for least values alone, of which no choices are asked.
     """
 
     axes: tuple[_Axes, ...]
     offsets: npt.NDArray[np.intp]
     strides: npt.NDArray[np.intp]
     steps: Steps
+    spaces: Workspaces
 
 
 Structures = dict[tuple[tuple[int, ...], tuple[Scope, ...]], Structure]
@@ -66,12 +71,9 @@ class Program:
         known, key = {} if known is None else known, (terms.sizes, tuple(tables))
         if key not in known:
             known[key] = _structure(*key, name)
-        self._sizes, self._axes = terms.sizes, known[key].axes
-        self._offsets, self._strides = known[key].offsets, known[key].strides
+        self._sizes, self._structure = terms.sizes, known[key]
         self._steps = known[key].steps
-        matrix, blocked = _flattened(tables, known[key].axes)
-        self._layers = np.flatnonzero(matrix.any(axis=1))
-        self._matrix = matrix[self._layers]
+        self._layers, self._matrix, blocked = _flattened(tables, known[key].axes)
         self._priced = self._layers[self._layers < PRICED]
         self._impossible = np.flatnonzero(np.isinf(blocked))
 
@@ -87,7 +89,7 @@ class Program:
     @cached_property
     def entries(self) -> int:
         """Entries of the tables of all steps."""
-        return sum(math.prod(step.shapes[-1]) for step in self._steps.steps)
+        return self._steps.entries
 
     def least(self, prices: Amounts, barred: npt.NDArray[np.intp] | None = None) -> float:
         """The least cost of all assignments.
@@ -108,24 +110,27 @@ class Program:
         Args:
             prices: of shape (prices, amounts that have one).
         """
-        at_once = max(1, _ENTRIES_AT_ONCE // max(1, self.largest_table))
+        at_once = _ENTRIES_AT_ONCE // max(1, self.largest_table)
+        at_once = at_once if at_once >= _FEWEST_AT_ONCE else 1
         values = np.empty(len(prices))
         for first in range(0, len(prices), at_once):
             some = prices[first : first + at_once]
-            space = self._single if len(some) == 1 else Workspace(self._steps, len(some))
-            values[first : first + at_once] = self._run(space, some)
+            space = self._structure.spaces.of(len(some))
+            filled = some[np.minimum(np.arange(space.prices), len(some) - 1)]
+            values[first : first + at_once] = self._run(space, filled)[: len(some)]
         return values
 
     def entries_of(self, number: int) -> npt.NDArray[np.intp]:
         """Entries of one table, by the choice of a decision; shape (choices, any)."""
+        all_axes = self._structure.axes
         sizes = [
             (math.prod(self._sizes[other] for other in axes), table, axes.index(number))
-            for table, axes in enumerate(self._axes)
+            for table, axes in enumerate(all_axes)
             if number in axes
         ]
         count, table, axis = min(sizes)
-        shape = [self._sizes[other] for other in self._axes[table]]
-        entries = self._offsets[table] + np.arange(count).reshape(shape)
+        shape = [self._sizes[other] for other in all_axes[table]]
+        entries = self._structure.offsets[table] + np.arange(count).reshape(shape)
         return np.moveaxis(entries, axis, 0).reshape(shape[axis], -1)
 
     def _run(
@@ -142,7 +147,8 @@ class Program:
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
-        at = self._offsets + self._strides @ np.array(choices, dtype=np.intp)
+        structure = self._structure
+        at = structure.offsets + structure.strides @ np.array(choices, dtype=np.intp)
         total = self._fixed + self._barred
         total[self._layers] += self._matrix[:, at].sum(1)
         return total + math.inf if np.isin(at, self._impossible).any() else total
@@ -160,11 +166,17 @@ def _structure(sizes: tuple[int, ...], scopes: tuple[Scope, ...], name: str) -> 
         place[number] = turn
     axes = tuple(tuple(sorted(scope, key=place.__getitem__)) for scope in scopes)
     entries = [math.prod(sizes[number] for number in scope) for scope in scopes]
+    steps = steps_of(sizes, axes, place)
+    axes = tuple(
+        tuple(scope[axis] for axis in layout)
+        for scope, layout in zip(axes, steps.layouts, strict=False)
+    )
     return Structure(
         axes=axes,
         offsets=np.cumsum([0, *entries], dtype=np.intp)[:-1],
         strides=_index_strides(sizes, axes),
-        steps=steps_of(sizes, axes, place),
+        steps=steps,
+        spaces=Workspaces(steps),
     )
 
 
@@ -180,14 +192,23 @@ def _index_strides(sizes: tuple[int, ...], axes: tuple[_Axes, ...]) -> npt.NDArr
 
 def _flattened(
     tables: Mapping[Scope, tuple[Amounts, Amounts]], axes: Sequence[_Axes]
-) -> tuple[Amounts, Amounts]:
-    layers, blocked = [np.zeros((len(AMOUNTS), 0))], [np.zeros(0)]
+) -> tuple[npt.NDArray[np.intp], Amounts, Amounts]:
+    """The layers that are somewhere; they and the bars, one table behind the other."""
+    is_there = np.zeros(len(AMOUNTS), dtype=bool)
+    for table, _ in tables.values():
+        is_there |= table.reshape(len(AMOUNTS), -1).any(1)
+    layers = np.flatnonzero(is_there)
+    entries = sum(barred.size for _, barred in tables.values())
+    matrix, bars, begin = np.empty((len(layers), entries)), np.empty(entries), 0
     for order, (scope, (table, barred)) in zip(axes, tables.items(), strict=True):
         turned = [scope.index(number) for number in order]
-        turned_table = table.transpose(0, *(axis + 1 for axis in turned))
-        layers.append(turned_table.reshape(len(AMOUNTS), -1))
-        blocked.append(barred.transpose(turned).reshape(-1))
-    return np.concatenate(layers, 1), np.concatenate(blocked)
+        turned_bars = barred.transpose(turned)
+        into = slice(begin, begin + barred.size)
+        turned_table = table[layers].transpose(0, *(axis + 1 for axis in turned))
+        matrix[:, into].reshape(turned_table.shape)[...] = turned_table
+        bars[into].reshape(turned_bars.shape)[...] = turned_bars
+        begin = into.stop
+    return layers, matrix, bars
 
 
 def _multiply(layers: Amounts, prices: Amounts, costs: Amounts) -> None:
