@@ -22,7 +22,7 @@ from autoplan.search.regions.terms import AMOUNTS, PRICED, Amounts
 from autoplan.search.regions.ways import Mode, Ways
 from autoplan.search.regions.working_terms import add_working
 
-_MANY_ENTRIES = 20_000_000
+_MANY_ENTRIES = 40_000_000
 """Entries of tables, over all prices, after which it pays to make tables smaller."""
 
 
