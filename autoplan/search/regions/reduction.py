@@ -98,8 +98,10 @@ def _sum(tables: Sequence[_Table], shape: Sequence[int]) -> _Table:
     layers = tuple(sorted({layer for table in tables for layer in table.layers}))
     amounts, barred = np.zeros((len(layers), *shape)), None
     for table in tables:
-        for layer, values in zip(table.layers, table.amounts, strict=True):
-            amounts[layers.index(layer)] += values
+        if table.layers == layers:
+            amounts += table.amounts
+        else:
+            amounts[[layers.index(layer) for layer in table.layers]] += table.amounts
         if table.barred is not None:
             barred = np.zeros(shape, dtype=bool) if barred is None else barred
             barred |= table.barred
@@ -241,10 +243,11 @@ class _Reducer:
             Follower(bucket.group, scope, chosen.reshape(len(bucket.group), *shape))
         )
         table, barred = bucket.table, bucket.table.barred
+        combination = np.arange(len(counts))
         left = _Table(
             table.layers,
-            np.take_along_axis(table.amounts, at[None], 1).reshape(-1, *shape),
-            None if barred is None else np.take_along_axis(barred, at, 0).reshape(shape),
+            table.amounts[:, at, combination].reshape(-1, *shape),
+            None if barred is None else barred[at, combination].reshape(shape),
         )
         axes = sorted(range(len(scope)), key=scope.__getitem__)
         self._put(
