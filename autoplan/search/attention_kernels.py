@@ -16,8 +16,7 @@ from autoplan.sharding.rules.attention import CAUSAL_OF_ROWS
 from autoplan.trace.graph import DTYPE_BYTES, OpNode, TensorMeta
 from cost_models.work import FlashAttention, Gemm, Streaming, Work
 
-_IS_CAUSAL = "is_causal"
-_IS_CAUSAL_POSITION = 5
+_IS_CAUSAL = 5
 _FORWARD_PASSES, _BACKWARD_PASSES = 4, 4
 """Over the scores: masked and softmax, each read and written; softmax back (3) and a bias's sum."""
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 2, 2
@@ -65,7 +64,7 @@ def _fused(
     half of its own in the mean. Over ``cp`` each rank sees half of all (``sharding.context``).
     """
     query, key, value = shapes[:3]
-    causal, keys = _is_causal(node), key[-2]
+    causal, keys = node.argument(_IS_CAUSAL, "is_causal", False) is True, key[-2]
     if causal and query[-2] < read[0].shape[-2]:
         causal, keys = False, keys - query[-2] // 2
     if node.target == CAUSAL_OF_ROWS:
@@ -82,12 +81,6 @@ def _fused(
         causal=causal,
         backward=backward,
     )
-
-
-def _is_causal(node: OpNode) -> bool:
-    if len(node.args) > _IS_CAUSAL_POSITION:
-        return node.args[_IS_CAUSAL_POSITION] is True
-    return dict(node.kwargs).get(_IS_CAUSAL, False) is True
 
 
 def _unfused(node: OpNode, shapes: Sequence[Shape], learns: bool) -> AttentionWork:

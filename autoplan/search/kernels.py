@@ -26,7 +26,7 @@ from autoplan.sharding.placement import local_shape
 from autoplan.sharding.rules import is_attention, recurrent
 from autoplan.sharding.rules.batch_norm import takes_statistics
 from autoplan.sharding.strategies import Strategy
-from autoplan.trace.graph import DTYPE_BYTES, Arg, OpNode, TensorMeta
+from autoplan.trace.graph import DTYPE_BYTES, OpNode, TensorMeta
 from cost_models.recurrent import Recurrence
 from cost_models.work import Contraction, Gemm, Streaming, Work
 
@@ -193,11 +193,6 @@ class _Call:
     @property
     def output_bytes(self) -> int:
         return DTYPE_BYTES[self.node.outputs[0].dtype]
-
-    def argument(self, position: int, name: str, default: Arg) -> Arg:
-        if len(self.node.args) > position:
-            return self.node.args[position]
-        return dict(self.node.kwargs).get(name, default)
 
     def gemm(self, batch: int, m: int, n: int, k: int) -> Gemm:
         dtype = self.node.outputs[0].dtype

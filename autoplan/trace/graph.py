@@ -146,6 +146,12 @@ class OpNode:
         read = tuple(refs_of((*self.args, *(value for _, value in self.kwargs))))
         object.__setattr__(self, "operands", read)
 
+    def argument(self, position: int, name: str, default: Arg = None) -> Arg:
+        """The argument of a call at a position or passed by name."""
+        if position < len(self.args):
+            return self.args[position]
+        return dict(self.kwargs).get(name, default)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:

@@ -13,6 +13,7 @@ from autoplan.search.pipeline.whole import WholeValue, value_of_whole
 from autoplan.search.regions.column import Column
 from autoplan.search.regions.menus import Crossing
 from cost_models.collectives import collective_s
+from hardware_profiles.spec import ClusterSpec
 from tests.unit.joint_families import ListedFamily, Way
 from tests.unit.joint_problems import UNLIMITED_BYTES, JointProblem, cluster_named
 
@@ -34,6 +35,8 @@ FORWARD, INPUT, WEIGHT = 2e-3, 3e-3, 1e-3
 BACKWARD = INPUT + WEIGHT
 ADAMW_FP32_BYTES = 16
 """Weight, gradient and two moments."""
+BUCKET_BYTES = 25 * 2**20
+"""Of gradients that are summed by one message, at most."""
 ALONE = Config(
     pp=1, dp=1, tp=1, zero=0, replicas=1, microbatch=1, num_microbatches=1, schedule=None,
     stages_per_rank=1, outermost="pp",
@@ -129,6 +132,12 @@ def test_uniform_interleaving(count):
     assert value.step_s == pytest.approx((2 * count + 1) * each_s + optimizer_s(4))
 
 
+def sums_s(ranks: int, nbytes: float, cluster: ClusterSpec = CLUSTER) -> float:
+    """Sums of so many bytes of gradients, whose messages have the largest buckets' rate."""
+    bucket_s = collective_s("all_reduce", BUCKET_BYTES, ranks, ranks, cluster)
+    return nbytes / BUCKET_BYTES * bucket_s
+
+
 def shown_s(messages_s: float, window_s: float) -> float:
     return messages_s - CLUSTER.overlap_efficiency * min(messages_s, window_s)
 
@@ -149,28 +158,17 @@ def test_heads_and_tails_of_sharded_states():
     assert value.step_s == pytest.approx(step_s)
 
 
-BUCKET_BYTES = 25 * 2**20
-"""Of sums of gradients."""
-
-
-def sums_s(ranks: int, nbytes: float) -> float:
-    """Sums of so many bytes by buckets."""
-    bucket_s = collective_s("all_reduce", BUCKET_BYTES, ranks, ranks, CLUSTER)
-    return nbytes / BUCKET_BYTES * bucket_s
-
-
 @pytest.mark.parametrize("blocks", [2, 40])
 @pytest.mark.parametrize("slower", [1, 20])
 def test_gradients_are_summed_beside_the_last_backward_but_for_the_last_bucket(blocks, slower):
     config = replace(ALONE, dp=8, num_microbatches=2)
     problem = uniform(config, blocks)
     link = replace(CLUSTER.intra_node, bytes_per_s=CLUSTER.intra_node.bytes_per_s / slower)
-    value = even(replace(problem, cluster=replace(CLUSTER, intra_node=link)))
-    (bucket_s, sum_s) = (
-        nbytes / BUCKET_BYTES
-        * collective_s("all_reduce", BUCKET_BYTES, 8, 8, replace(CLUSTER, intra_node=link))
-        for nbytes in (BUCKET_BYTES, blocks * ELEMENTS * 4)
-    )  # fmt: skip
+    cluster = replace(CLUSTER, intra_node=link)
+    value = even(replace(problem, cluster=cluster))
+    bucket_s, sum_s = (
+        sums_s(8, nbytes, cluster) for nbytes in (BUCKET_BYTES, blocks * ELEMENTS * 4)
+    )
     tail_s = bucket_s + shown_s(sum_s - bucket_s, blocks * BACKWARD)
     busy_s = 2 * blocks * (FORWARD + BACKWARD)
     assert value.seconds[0].tail_s == pytest.approx(tail_s)

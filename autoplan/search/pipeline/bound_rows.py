@@ -18,7 +18,7 @@ import numpy.typing as npt
 from autoplan.search.pipeline.item_prices import ItemPricer, Rates
 from autoplan.search.pipeline.item_values import ItemValues, Wanted
 from autoplan.search.pipeline.range_ends import RangeEnds, readers_beyond_one
-from autoplan.search.pipeline.range_rows import ModeRows, RangeRows
+from autoplan.search.pipeline.range_rows import MODE_CASES, ModeRows, RangeRows
 from autoplan.search.pipeline.rank_rates import (
     BYTE,
     NAMES,
@@ -169,8 +169,8 @@ class BoundRows:
 
     @property
     def cases(self) -> int:
-        """Of ranges, as of ``RangeTables``."""
-        return 3 if self.values.model.modes else 1
+        """How many cases of ranges are told apart, as of ``RangeTables``."""
+        return MODE_CASES if self.values.model.modes else 1
 
     def _values_of(self, wanted: Sequence[Wanted], pricer: ItemPricer) -> list[tuple[Floats, ...]]:
         """As of ``ItemValues``, in each mode that is told apart."""

@@ -67,6 +67,10 @@ def lengths_of(row: Row, longest: int) -> Lengths:
     return Lengths(shortest=int(length[0]), start=np.maximum(start, 0), allowed=allowed)
 
 
+MODE_CASES = 3
+"""Of ranges: none of whose blocks runs again, one, or several."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ModeRows:
     """Values of ranges whose blocks each run all again or nothing.
@@ -83,7 +87,7 @@ class ModeRows:
     above: Floats
 
     def over(self, lengths: Lengths, tables: Floats, least: Floats) -> Floats:
-        """By number of blocks that run again (the last is of two or more), rank, length and end.
+        """By case (``MODE_CASES``), rank, length and end.
 
         Args:
             tables: as of ``RangeRows.over``.

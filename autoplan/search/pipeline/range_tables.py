@@ -68,10 +68,10 @@ class RangeTables:
     def banded(self, share: Floats, extra: Floats, kept: Bools) -> Bands:
         """Other values of some ranges."""
         return Bands(
-            shortest=self._lengths.shortest, share=least(share, kept), extra=least(extra, kept)
+            shortest=self._lengths.shortest, share=_least(share, kept), extra=_least(extra, kept)
         )
 
 
-def least(values: Floats, kept: Bools) -> Floats:
+def _least(values: Floats, kept: Bools) -> Floats:
     """By rank, length and end, the least of the cases that are kept; inf where none is."""
     return np.where(kept, values, np.inf).min(axis=0)

@@ -67,7 +67,7 @@ class Program:
     def __init__(self, terms: Terms, name: str, known: Structures | None = None) -> None:
         one = {number: 0 for scope in terms.tables for number in scope if terms.sizes[number] == 1}
         tables = _merged(terms.restricted(one) if one else terms)
-        self._fixed, self._barred = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
+        self._fixed, self._blocked = tables.pop((), (np.zeros(len(AMOUNTS)), np.zeros(())))
         known, key = {} if known is None else known, (terms.sizes, tuple(tables))
         if key not in known:
             known[key] = _structure(*key, name)
@@ -143,13 +143,13 @@ class Program:
         space.costs[self._impossible] = math.inf
         if barred is not None:
             space.costs[barred] = math.inf
-        return space.run() + prices @ self._fixed[:PRICED] + self._barred
+        return space.run() + prices @ self._fixed[:PRICED] + self._blocked
 
     def amounts(self, choices: Sequence[int]) -> Amounts:
         """What an assignment takes of each of ``AMOUNTS``; infinite seconds if it cannot be."""
         structure = self._structure
         at = structure.offsets + structure.strides @ np.array(choices, dtype=np.intp)
-        total = self._fixed + self._barred
+        total = self._fixed + self._blocked
         total[self._layers] += self._matrix[:, at].sum(1)
         return total + math.inf if np.isin(at, self._impossible).any() else total
 

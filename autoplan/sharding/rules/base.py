@@ -37,9 +37,7 @@ class Call:
 
     def argument(self, index: int, name: str, default: Any = None) -> Any:
         """The argument at position ``index`` or passed as ``name``."""
-        if index < len(self.node.args):
-            return self.node.args[index]
-        return dict(self.node.kwargs).get(name, default)
+        return self.node.argument(index, name, default)
 
     def dim(self, index: int, name: str = "dim", default: int = 0) -> int:
         """A dim argument of the first operand, counted from the left."""

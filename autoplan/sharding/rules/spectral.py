@@ -15,17 +15,15 @@ _TRANSFORMS = "fft", "ifft", "rfft", "irfft"
 
 
 def _kept(source: Shape, result: Shape, whole: Sequence[int]) -> Equation:
-    """The dims that both have, but for those that stay whole."""
-    shared = min(len(source), len(result))
-    loops = [dim for dim in range(shared) if dim not in whole]
-    ins, outs = letters(source), letters(result)
-    rename = {f"d{dim}": f"w{dim}" for dim in range(len(result)) if dim not in loops}
+    """The dims that both have are loops, but for those that stay whole."""
+    loops = {f"d{dim}" for dim in range(min(len(source), len(result))) if dim not in whole}
+    made = {letter: letter if letter in loops else f"made_{letter}" for letter in sizes(result)}
+    extents = {made[letter]: size for letter, size in sizes(result).items()} | sizes(source)
     return Equation(
-        inputs=(ins,),
-        outputs=(tuple(tuple(rename.get(letter, letter) for letter in dim) for dim in outs),),
-        sizes={**{rename.get(k, k): n for k, n in sizes(result).items()}, **sizes(source)},
-        whole=frozenset({*rename.values(), *(f"d{dim}" for dim in range(len(source)))})
-        - {f"d{dim}" for dim in loops},
+        inputs=(letters(source),),
+        outputs=(tuple(tuple(made[letter] for letter in dim) for dim in letters(result)),),
+        sizes=extents,
+        whole=frozenset(extents) - loops,
     )
 
 
@@ -35,8 +33,7 @@ def _parts(call: Call) -> Equation:
 
 
 def _transform(call: Call) -> Equation:
-    rank = len(call.shapes[0])
-    return _kept(call.shapes[0], call.outputs[0].shape, [call.argument(2, "dim", -1) % rank])
+    return _over(call, [call.argument(2, "dim", -1)])
 
 
 def _transform_two(call: Call) -> Equation:
