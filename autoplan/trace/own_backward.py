@@ -2,8 +2,8 @@
 
 An export inlines the forward of one and loses its backward. Many are written to keep less memory
 and compute the same: their forward is as good. A trial tells: the function and the autograd of its
-forward are run on small random tensors, and results and gradients are compared. Whatever cannot be
-run so is not known to be the same.
+forward are run on small random tensors, and results and gradients are compared, for small and large
+gradients alike. Whatever cannot be run so is not known to be the same.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from autoplan.trace.trials import is_close, leaf
 
 Apply = Callable[..., Any]
 _SCALES = (1.0, 8.0)
+_GRADIENT_SCALES = (1.0, 1e-9, 1e9)
+"""A backward that clips gradients differs where they are large, one that drops some where small."""
 _LARGEST = 16
 """Sizes beyond are made smaller, equal ones alike."""
 
@@ -70,18 +72,26 @@ def is_derivative(
         torch.enable_grad(),
         suppress(Exception),
     ):
-        return all(_agrees(function, apply, args, scale) for scale in _SCALES)
+        return all(
+            _agrees(function, apply, args, scale, of_gradients)
+            for scale in _SCALES
+            for of_gradients in _GRADIENT_SCALES
+        )
     return False
 
 
 def _agrees(
-    function: type[torch.autograd.Function], apply: Apply, args: Sequence[Any], scale: float
+    function: type[torch.autograd.Function],
+    apply: Apply,
+    args: Sequence[Any],
+    scale: float,
+    of_gradients: float,
 ) -> bool:
     torch.manual_seed(0)
     sizes = _smaller(args)
     drawn = [_random(x, sizes, scale) if isinstance(x, Tensor) else x for x in args]
-    own = _run(apply, drawn)
-    derived = _run(lambda *given: inlined(function, given), drawn)
+    own = _run(apply, drawn, of_gradients)
+    derived = _run(lambda *given: inlined(function, given), drawn, of_gradients)
     return len(own) == len(derived) and all(map(is_close, own, derived))
 
 
@@ -98,13 +108,13 @@ def _random(like: Tensor, sizes: dict[int, int], scale: float) -> Tensor:
     return torch.randint(2, shape).to(like.dtype)
 
 
-def _run(call: Callable[..., Any], drawn: Sequence[Any]) -> list[Tensor]:
-    """Results, and gradients of what learns from random ones of them."""
+def _run(call: Callable[..., Any], drawn: Sequence[Any], scale: float) -> list[Tensor]:
+    """Results, and gradients of what learns from random ones of them, of that scale."""
     given = [leaf(x, learns=x.requires_grad) if isinstance(x, Tensor) else x for x in drawn]
     torch.manual_seed(1)
     made = call(*given)
     results = [made] if isinstance(made, Tensor) else list(made)
-    flows = [(x, torch.randn_like(x)) for x in results if x.requires_grad]
+    flows = [(x, torch.randn_like(x) * scale) for x in results if x.requires_grad]
     torch.autograd.backward([x for x, _ in flows], [gradient for _, gradient in flows])
     learning = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
     return [*results, *(torch.zeros_like(x) if x.grad is None else x.grad for x in learning)]

@@ -60,6 +60,18 @@ def _input_gradient(model, y):
     return y + gradient
 
 
+class Clipped(torch.autograd.Function):
+    """Its gradient is another one where it is large only."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(-100, 100)
+
+
 CASES = {
     "assigns to the buffer 'average' of Model": _assigned_buffer,
     "the forward of Model changes its attribute 'calls'": _counted,
@@ -68,6 +80,7 @@ CASES = {
     "the loss depends on no parameter that is trained": _frozen,
     "hook on the gradient of a tensor": _hooked,
     "the number of arguments varies": lambda m, y: y + torch.cat([m.average] * len(y)).sum(),
+    "Clipped is a custom torch.autograd.Function": lambda m, y: Clipped.apply(y),
     "as .data and": lambda m, y: y * y.data,
     "and torch.autograd.grad do": _input_gradient,
 }
