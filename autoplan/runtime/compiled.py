@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from autoplan.capabilities import RUNNABLE_SCHEDULES
-from autoplan.codegen import EmittedStage
+from autoplan.codegen.emitted import EmittedStage
 from autoplan.errors import PlanError
 from autoplan.runtime.dropout import invariant_dropout
 from autoplan.runtime.recompute import runs_again

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autoplan.codegen import BatchInput
+from autoplan.codegen.emitted import BatchInput
 from autoplan.errors import PlanError
 from autoplan.runtime.agreement import check_same_batch
 from autoplan.runtime.mesh import RankMesh

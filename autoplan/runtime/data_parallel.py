@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard as DShard
 
 from autoplan.capabilities import ZeroStage, zero_stage
-from autoplan.codegen import EmittedStage
+from autoplan.codegen.emitted import EmittedStage
 from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.weights import MASTER_DTYPE, WeightSource

@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from autoplan.codegen import Emitted
+from autoplan.codegen.emitted import Emitted
 from autoplan.errors import PlanError
 from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup

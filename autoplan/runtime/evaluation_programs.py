@@ -15,7 +15,10 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
-from autoplan.codegen import Emitted, bind_methods, choices_of, emit_evaluation
+from autoplan.codegen.build import bind_methods
+from autoplan.codegen.emitted import Emitted
+from autoplan.codegen.evaluation import emit_evaluation
+from autoplan.codegen.pipeline import choices_of
 from autoplan.codegen.program import EVALUATE
 from autoplan.plan import Plan
 from autoplan.runtime.collectives import AxisGroup

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autoplan.codegen import Emitted
+from autoplan.codegen.emitted import Emitted
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.torch_private import PipelineAction, PipelineActionKind, add_messages
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from autoplan.codegen import Emitted
+from autoplan.codegen.emitted import Emitted
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.measurement import StepMeasurement
 from autoplan.plan import Plan

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import nn
 
 from autoplan.capabilities import RUNNABLE_PRECISIONS
-from autoplan.codegen import Emitted, emit_program
+from autoplan.codegen.emitted import Emitted
 from autoplan.codegen.orders import check_orders
+from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import Plan

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autoplan.codegen import Output
+from autoplan.codegen.emitted import Output
 from autoplan.errors import PlanError
 from autoplan.runtime.mesh import RankMesh
 

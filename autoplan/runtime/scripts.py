@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autoplan.capabilities import zero_stage
-from autoplan.codegen import Boundary, Emitted, EmittedStage
+from autoplan.codegen.emitted import Emitted, EmittedStage
 from autoplan.codegen.messages import StageMessage
 from autoplan.codegen.orders import Collective, Event, Script, Segment, Transfer, World, world_of
+from autoplan.codegen.program import Boundary
 from autoplan.plan import Plan
 from autoplan.runtime.pipeline import schedule_of, shape_of
 from cost_models.schedules import PipelineShape

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from autoplan.capabilities import sums_in_backward, zero_stage
-from autoplan.codegen import Emitted, EmittedStage, build_module
+from autoplan.codegen.build import build_module
+from autoplan.codegen.emitted import Emitted, EmittedStage
 from autoplan.errors import PlanError
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.compiled import compile_program

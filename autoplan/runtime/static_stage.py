@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 
-from autoplan.codegen import Boundary
+from autoplan.codegen.program import Boundary
 from autoplan.runtime.engines import Microbatch
 from autoplan.runtime.mesh import RankMesh
 from autoplan.runtime.stages import Inputs, LocalStage

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Replicate as DReplicate
 from torch.distributed.tensor import Shard as DShard
 
-from autoplan.codegen import Emitted, StoredTensor
+from autoplan.codegen.emitted import Emitted, StoredTensor
 from autoplan.errors import PlanError
 from autoplan.runtime.layout import ParameterLayout
 from autoplan.runtime.mesh import RankMesh

@@ -6,11 +6,11 @@ table
     m(neighbours) = min over choices c of v of the sum of all tables that involve v
 
 over the decisions that shared a table with v, and the optimum stays what it was (bucket
-elimination: R. Dechter, Artificial Intelligence 113, 1999). Decisions go in the order of the
-smallest table left. Graphs of operators are nearly chains, so tables stay small. Where that leads
-to a table that is too large, the smallest table made goes first; and where that does too, decisions
-go that bring the fewest others together for the first time (min-fill: U. Kjaerulff, Aalborg
-University R 90-09, 1990).
+elimination: R. Dechter, Artificial Intelligence 113, 1999). First goes the decision that leaves the
+smallest table. Graphs of operators are nearly chains, so tables stay small. Where that leads to a
+table that is too large, first goes the one whose minimum is over the smallest table; and where that
+does too, the one that brings the fewest others together for the first time (min-fill: U. Kjaerulff,
+Aalborg University R 90-09, 1990).
 """
 
 from __future__ import annotations

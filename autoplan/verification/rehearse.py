@@ -8,8 +8,9 @@ from collections import Counter
 import torch
 from torch import nn
 
-from autoplan.codegen import Emitted, emit_program
+from autoplan.codegen.emitted import Emitted
 from autoplan.codegen.orders import Collective, World, check_orders
+from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError
 from autoplan.plan import Plan

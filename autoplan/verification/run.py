@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autoplan.codegen import emit_program
 from autoplan.codegen.orders import check_orders
+from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError, first_line
 from autoplan.plan import Plan

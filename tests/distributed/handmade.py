@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from autoplan.codegen import BatchInput, Count, Emitted, EmittedStage, StoredTensor
+from autoplan.codegen.emitted import BatchInput, Count, Emitted, EmittedStage, StoredTensor
 from autoplan.job import Precision
 from autoplan.plan import Plan
 from autoplan.runtime import parallelize as parallelize_module

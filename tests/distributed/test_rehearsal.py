@@ -14,8 +14,8 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import autoplan
-from autoplan.codegen import emit_program
 from autoplan.codegen.orders import Collective, Transfer
+from autoplan.codegen.pipeline import emit_program
 from autoplan.runtime import torch_private
 from autoplan.runtime.parallelize import parallelize
 from autoplan.runtime.scripts import world_of_plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from autoplan.codegen import Emitted
 from autoplan.codegen.again import Again
 from autoplan.codegen.choices import Choices
+from autoplan.codegen.emitted import Emitted
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.errors import PlanError
 from autoplan.plan import StagePlan

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from autoplan.codegen import Emitted
+from autoplan.codegen.emitted import Emitted
 
 _calls: list[Counter[str]] = []
 

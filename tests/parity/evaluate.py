@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from autoplan.codegen import Emitted, bind_methods
+from autoplan.codegen.build import bind_methods
+from autoplan.codegen.emitted import Emitted
 from autoplan.runtime.collectives import AxisGroup
 from tests.parity.simulate import build_sharded
 from tests.parity.threads import on_ranks

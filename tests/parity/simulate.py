@@ -13,14 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from autoplan.codegen import (
-    BatchInput,
-    Boundary,
-    Emitted,
-    EmittedStage,
-    StoredTensor,
-    build_module,
-)
+from autoplan.codegen.build import build_module
+from autoplan.codegen.emitted import BatchInput, Emitted, EmittedStage, StoredTensor
+from autoplan.codegen.program import Boundary
 from autoplan.runtime.collectives import AxisGroup
 from autoplan.runtime.comparison import FLOOR, LOSS_RTOL, RTOL
 from autoplan.runtime.random import Draws

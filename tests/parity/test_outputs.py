@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autoplan.codegen import emit_evaluation
+from autoplan.codegen.evaluation import emit_evaluation
 from autoplan.trace.huggingface import disable_caches
 from autoplan.trace.outputs import ModelForward
 from tests.distributed.cases import lowest_dtype

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from autoplan.codegen import Emitted
 from autoplan.codegen.again import Again
+from autoplan.codegen.emitted import Emitted
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.sharding.placement import Replicate, Shard
 from autoplan.trace.graph import OpGraph

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.codegen import emit_program
 from autoplan.codegen.choices import Choices
+from autoplan.codegen.pipeline import emit_program
 from autoplan.plan import RegionPlan
 from autoplan.sharding.assignment import regions_of
 from autoplan.sharding.placement import Shard

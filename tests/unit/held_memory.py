@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autoplan.codegen import Emitted
+from autoplan.codegen.emitted import Emitted
 from autoplan.runtime.collectives import AxisGroup, reduce_over
 from tests.parity.simulate import build_sharded
 from tests.parity.threads import on_ranks

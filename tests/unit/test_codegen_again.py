@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from autoplan.codegen import emit_program
 from autoplan.codegen.again import Again, again_of, marked
 from autoplan.codegen.liveness import tidy
+from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.program import Call, Convert, Function, Held, Value, results, runs_again
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import PlanError

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from autoplan.codegen import build_module
+from autoplan.codegen.build import build_module
 from autoplan.codegen.pipeline import emit_choices
 from autoplan.codegen.units import unit_paths
 from autoplan.runtime.collectives import AxisGroup

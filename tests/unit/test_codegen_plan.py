@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.codegen import emit_program
 from autoplan.codegen.choices import Choices
-from autoplan.codegen.pipeline import emit_choices
+from autoplan.codegen.pipeline import emit_choices, emit_program
 from autoplan.errors import PlanError
 from autoplan.plan import MeshPlan, Plan
 from autoplan.sharding.assignment import regions_of

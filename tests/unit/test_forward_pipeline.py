@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoplan.codegen import Output
+from autoplan.codegen.emitted import Output
 from autoplan.errors import PlanError
 from autoplan.runtime.forward_pipeline import forward_actions
 from autoplan.runtime.mesh import RankMesh

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autoplan
-from autoplan.codegen import choices_of, emit_evaluation, emit_program
+from autoplan.codegen.evaluation import emit_evaluation
+from autoplan.codegen.pipeline import choices_of, emit_program
 from autoplan.errors import PlanError, UnsupportedModelError
 from autoplan.runtime.evaluation_programs import KEPT_PROGRAMS
 from autoplan.runtime.module import ParallelModule

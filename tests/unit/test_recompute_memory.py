@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autoplan.codegen import emit_program
+from autoplan.codegen.pipeline import emit_program
 from autoplan.plan import RegionPlan
 from autoplan.search.operator_costs import MicrobatchCosts
 from autoplan.search.pricing import Pricing

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autoplan.codegen import emit_program
+from autoplan.codegen.pipeline import emit_program
 from autoplan.codegen.runnable import obstacle
 from autoplan.errors import AutoplanError
 from autoplan.plan import Plan, StagePlan
