@@ -1,4 +1,4 @@
-"""What the host takes around messages: values by themselves, and rates from units of two sizes.
+"""What the host adds to programs of many ranks: values as measured, rates by units of two sizes.
 
 A forward gathers each unit once; a step gathers it twice and scatters its gradients, so that what
 is left of a step beside two gathers is the scatter's.

@@ -1,4 +1,4 @@
-"""Programs around messages as the runtime runs them, and the same without: what the host adds.
+"""Programs of many ranks as the runtime runs them, and the same on one: what the host adds.
 
 Pieces of parameters are read by the runtime's own function, forward and backward, by two
 microbatches whose gradients add up. Messages are its autograd functions beside the bare calls.

@@ -67,8 +67,7 @@ class Bucket:
         self._work, self._flat, self._places, self._moved = None, None, [], {}
 
     def _memory(self, grad: Tensor) -> Tensor:
-        """Takes the memory of the bucket, that of an earlier step if its gradients are gone, and
-        its places."""
+        """Takes the memory of the bucket, and its places; kept memory if its gradients are gone."""
         sizes = [shape.numel() for shape in self._shapes]
         with torch.no_grad():
             if self._kept is not None and is_held_once(self._kept):

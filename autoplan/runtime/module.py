@@ -96,8 +96,8 @@ class ParallelModule(nn.Module):
         frozen = ((n, p) for n, p in state.parameters.items() if not p.requires_grad)
         self._frozen = {} if is_alone else dict(frozen)
         is_whole = is_alone and plan.num_microbatches == 1
-        own = {} if is_whole else {name: gradient_hooks(p) for name, p in state.parameters.items()}
-        self._own_hooks = own
+        hooked = {} if is_whole else state.parameters
+        self._own_hooks = {name: gradient_hooks(p) for name, p in hooked.items()}
         self._reader = BatchReader(
             emitted.inputs,
             positional=traced.positional,

@@ -53,7 +53,7 @@ def capture(
     """Traces one training forward pass of ``model``, in the mode (train or eval) it is in.
 
     Args:
-        model: returns the loss (a scalar, or an output with ``.loss``) unless ``loss_fn`` is given.
+        model: returns the loss (``program.outputs_to_loss``) unless ``loss_fn`` is given.
         example_inputs: a tuple of arguments or a dict of keyword arguments, at any batch. With a
             ``loss_fn``, the targets are the last element, or the key ``targets`` (or ``labels``).
         loss_fn: called as ``loss_fn(outputs, targets)``.

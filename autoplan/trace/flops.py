@@ -1,10 +1,11 @@
-"""Floating-point operations of a node's backward, from those of its forward.
+"""Floating-point operations of a node's backward, and of forwards that PyTorch does not count.
 
 A contraction ``C = A B`` of F operations has two gradients, ``dA = dC B^T`` and ``dB = A^T dC``,
 of F operations each; only those of operands that need gradients are computed. Fused attention
 computes its scores again: 2.5 F (five matrix products for the forward's two; Dao, FlashAttention-2,
-section 4.1). The forward's count is ``torch.utils.flop_counter``'s, which takes the whole score
-matrix also where the attention is causal, and counts nothing for operators that move data.
+section 4.1). The forward's count is ``torch.utils.flop_counter``'s, with formulas of ours where it
+has none. It takes the whole score matrix also where the attention is causal, and counts nothing for
+operators that move data.
 """
 
 from __future__ import annotations

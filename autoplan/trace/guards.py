@@ -1,4 +1,4 @@
-"""What tracing would get silently wrong, detected while it runs."""
+"""What tracing would get silently wrong: refused while it runs, or run in a way that it follows."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ def cpu_by_default() -> AbstractContextManager[Any]:
 def refuse_custom_autograd(refuse: Refuse = refuse_at_once) -> Iterator[None]:
     """Refuses ``torch.autograd.Function``: its forward would be inlined and its backward lost.
 
-    One whose backward is the derivative of its forward (``own_backward``) is inlined.
-
-    Operators of ``torch.library`` have one as well, and are not inlined. ``torch.utils.checkpoint``
-    with ``use_reentrant=True`` is one too, and is traced as without.
+    One whose backward is the derivative of its forward (``own_backward``) is inlined. Operators of
+    ``torch.library`` have one as well, and are not. ``torch.utils.checkpoint`` with
+    ``use_reentrant=True`` is one too, and is traced as without.
     """
     original = torch.autograd.Function.__dict__["apply"]
 

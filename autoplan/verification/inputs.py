@@ -1,7 +1,7 @@
 """What a step is fed with: random inputs that the model can take.
 
 A graph says what integers may be: rows of the tables that they index, and classes of the loss.
-Other integers (masks, numbers that are reckoned with) are ones, or as in the example.
+Other integers (masks, numbers that are computed with) are ones, or as in the example.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IGNORED_SHARE = 0.3
 """Of the labels of tokens, those that do not count, in unequal number on every rank."""
 
 _TABLES, _LOSSES = ("aten.embedding.default",), ("aten.cross_entropy_loss.default",)
-_RECKONING = tuple(
+_ARITHMETIC = tuple(
     f"aten.{name}.{kind}" for name in ("add", "sub", "mul") for kind in ("Tensor", "Scalar")
 )
 
@@ -88,7 +88,7 @@ def _limits(graph: OpGraph, node: OpNode) -> Iterator[tuple[OpNode, int]]:
                 elif call.target in _LOSSES and call.operands[1] == ref:
                     logits = graph.meta(call.operands[0]).shape
                     yield call, logits[1 if len(logits) > 1 else 0]
-                elif reader not in seen and call.target not in _RECKONING:
+                elif reader not in seen and call.target not in _ARITHMETIC:
                     seen.add(reader)
                     open_names.append(reader)
 

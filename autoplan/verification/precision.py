@@ -1,4 +1,4 @@
-"""A graph with all its floating-point and complex values in one precision.
+"""A graph, and tensors, with all floating-point and complex values in one precision.
 
 A graph traced in bfloat16 has casts that one traced in float64 lacks, and the other way round, and
 a plan names them all. So the program that is run is the plan's, operator by operator, computed more

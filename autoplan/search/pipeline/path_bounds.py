@@ -15,6 +15,7 @@ from cost_models.critical_path import CriticalPath
 
 Floats = npt.NDArray[np.float64]
 _MUCH = 0.05
+"""Of all backwards on a path, those on one rank for which its columns are looked at."""
 
 
 class PathBounds:

@@ -1,4 +1,4 @@
-"""Convolutions and what resizes images: samples and channels are loops, places stay whole.
+"""What reads images by windows or places: samples and channels are loops, places stay whole.
 
 Places would have to exchange their margins with other ranks for every window; samples and channels
 need no message within the operator, and the sum over input channels one behind it.
