@@ -34,8 +34,8 @@ class ListedMenu:
         best = min(self.columns, key=lambda column: value_of(column, prices))
         return Least(value_of(best, prices), best)
 
-    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
-        fitting = [column for column in self.columns if value_of(column, weights) <= limit]
+    def within(self, prices: Prices, weights: Prices, limit_bytes: float) -> Within:
+        fitting = [column for column in self.columns if value_of(column, weights) <= limit_bytes]
         best = min(fitting, key=lambda column: value_of(column, prices), default=None)
         return Within(math.inf if best is None else value_of(best, prices), best)
 

@@ -117,8 +117,8 @@ class Menu(Protocol):
         """The values of ``least`` at several prices, but for rounding; shape (prices,)."""
         ...
 
-    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
-        """The least value of the columns whose value at ``weights`` is no more than a limit."""
+    def within(self, prices: Prices, weights: Prices, limit_bytes: float) -> Within:
+        """The least value of columns whose bytes (the value at ``weights``) are within a limit."""
         ...
 
 

@@ -61,7 +61,7 @@ class Limited:
 
 
 def least_limited(
-    modes: Mapping[int, Terms], prices: Floats, weights: Floats, limit: float
+    modes: Mapping[int, Terms], prices: Floats, weights: Floats, limit_bytes: float
 ) -> Limited:
     """The least value of all ways that fit, or nearly.
 
@@ -69,11 +69,11 @@ def least_limited(
         modes: tables of the amounts.
         prices: of each of ``AMOUNTS`` that has one.
         weights: bytes of one of each.
-        limit: of bytes.
+        limit_bytes: of all that has a weight.
     """
     pairs = {mode: _of_two(terms, prices, weights) for mode, terms in modes.items()}
     reductions = {mode: reduced(terms, (), thoroughly=True) for mode, terms in pairs.items()}
-    return _Search(reductions, limit).run()
+    return _Search(reductions, limit_bytes).run()
 
 
 def _of_two(terms: Terms, prices: Floats, weights: Floats) -> Terms:
@@ -103,12 +103,12 @@ class _Part:
 
 
 class _Search:
-    def __init__(self, reductions: Mapping[int, Reduction], limit: float) -> None:
+    def __init__(self, reductions: Mapping[int, Reduction], limit_bytes: float) -> None:
         self._reductions = reductions
         self._programs = {
             mode: Program(reduction.terms, "a region") for mode, reduction in reductions.items()
         }
-        self._limit = limit
+        self._limit_bytes = limit_bytes
         self._best: Point | None = None
 
     def run(self) -> Limited:
@@ -141,18 +141,20 @@ class _Search:
         return best and replace(best, choices=self._reductions[best.mode].complete(best.choices))
 
     def _relaxed(self, mode: int, barred: _Entries, price: float) -> _Part | None:
-        """A part with its highest bound at any price, of which the first is likely; None where it
-        has no way that fits and is better than the best, which may be its own."""
+        """A part with its highest bound at any price, tried from a likely one on.
+
+        None where it has no way that fits and is better than the best, which may be its own.
+        """
         bound, line, sides = -math.inf, math.inf, dict[bool, Point]()
         for _ in range(_MOST_PRICES):
             value, point = self._least(mode, barred, price)
             if point is None:
                 return None
-            fits = point.nbytes <= self._limit
+            fits = point.nbytes <= self._limit_bytes
             if (price == 0 and fits) or (price == math.inf and not fits):
                 return None
             if price < math.inf:
-                bound = max(bound, value - price * self._limit)
+                bound = max(bound, value - price * self._limit_bytes)
             if bound >= self._enough:
                 return None
             if value >= line - _ROUNDING * abs(line):
@@ -180,7 +182,7 @@ class _Search:
         amounts = program.amounts(choices)
         point = Point(float(amounts[_VALUE]), float(amounts[_BYTES]), mode, choices)
         is_better = self._best is None or point.value < self._best.value
-        if point.nbytes <= self._limit and is_better:
+        if point.nbytes <= self._limit_bytes and is_better:
             self._best = point
         return value, point
 

@@ -190,19 +190,18 @@ class RegionMenu:
             self._values.update(zip(new, self._solved(new).tolist(), strict=True))
         return np.array([self._values[each] for each in prices])
 
-    def within(self, prices: Prices, weights: Prices, limit: float) -> Within:
-        """The least value of columns whose value at ``weights`` is no more than a limit, nearly;
-        found once."""
-        asked = prices, weights, limit
+    def within(self, prices: Prices, weights: Prices, limit_bytes: float) -> Within:
+        """As of ``Menu``, nearly; found once."""
+        asked = prices, weights, limit_bytes
         if asked not in self._within:
             self._within[asked] = self._limited(*asked)
         return self._within[asked]
 
-    def _limited(self, prices: Prices, weights: Prices, limit: float) -> Within:
+    def _limited(self, prices: Prices, weights: Prices, limit_bytes: float) -> Within:
         small = {mode: self.tables.small(mode) for mode in self.tables.offered}
         terms = {mode: each.terms.restricted(self._taken[mode]) for mode, each in small.items()}
         vectors = np.array(_vector(prices)), np.array(_vector(weights))
-        found = least_limited(terms, *vectors, limit)
+        found = least_limited(terms, *vectors, limit_bytes)
         if found.point is None:
             return Within(found.bound, None)
         mode, taken = found.point.mode, self._taken[found.point.mode]
