@@ -148,8 +148,12 @@ def _layers(preset: Preset) -> int:
     return sum(fields.get(STAGES) or (fields[name] for name in DEPTHS if name in fields))
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in TINY)) for name in PRESETS],
+)
 def test_all_operators_of_two_layers_have_rules(name):
+    """Sizes of a family that differ in numbers alone are among the slow tests."""
     subject = shallow(PRESETS[name], 2, 64)
     graph = capture(subject.model, subject.example_inputs, fold=False)
     assert not {node.target for node in graph.of_kind("call") if not known(node.target)}
