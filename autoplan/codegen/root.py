@@ -45,7 +45,10 @@ def lower_stage(
     nodes = needed(graph, sent, known)
     counted = _counted(choices, nodes, sent)
     ahead = needed(graph, counted, frozenset())
-    inputs = [node for node in graph.of_kind("input") if node.name in nodes | ahead]
+    given = list(graph.of_kind("input"))
+    inputs = [node for node in given if node.name in nodes | ahead]
+    if counted and not inputs:
+        inputs = given[:1]  # counts of targets made in the forward read none but its device
     forward, counts = _forward(choices, cut, functions, (nodes, inputs, counted))
     return StageProgram(
         name=name,
@@ -54,7 +57,7 @@ def lower_stage(
         count=_count(choices, ahead, inputs, counted),
         receives=_boundaries(choices, cut.receives),
         sends=_boundaries(choices, cut.sends),
-        inputs=tuple(index for index, node in enumerate(graph.of_kind("input")) if node in inputs),
+        inputs=tuple(index for index, node in enumerate(given) if node in inputs),
         counts=counts,
         tensors=_tensors(choices, nodes | ahead),
     )

@@ -95,6 +95,30 @@ def test_a_loss_that_mixes_samples_is_refused_by_name():
     assert_same(sharded(emitted, model, batch), one_device(model, lambda: model(**batch)))
 
 
+class FirstIsRight(nn.Module):
+    """Scores every sample against a queue; the targets are made in the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4))
+        self.queue = nn.Buffer(torch.randn(5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        targets = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+        return nn.functional.cross_entropy(x @ self.queue.t(), targets)
+
+
+def test_a_last_stage_counts_targets_that_no_input_gives():
+    model = initialise(FirstIsRight(), torch.float64)
+    batch = {"x": torch.randn(4, 8, dtype=torch.float64)}
+    graph = capture(model, batch).at_batch(4)
+    chosen = replicated(graph, 1, dp=2, num_microbatches=2, stages=stages_at(graph, [0, 2]))
+    truth = one_device(model, lambda: model(**batch))
+    assert_same(sharded(emit_choices(chosen, "first"), model, batch), truth)
+
+
 class CountingLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
