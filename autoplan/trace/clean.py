@@ -23,6 +23,7 @@ from autoplan.trace.inplace import write_out_of_place
 from autoplan.trace.lookups import write_lookups
 from autoplan.trace.refusals import Refuse, refuse_at_once, refused
 from autoplan.trace.torch_private import OpOverload, storage_id, tree_leaves
+from autoplan.trace.widened import line_where_widened
 
 _aten = torch.ops.aten
 _ASSERTIONS = {_aten._assert_tensor_metadata.default}
@@ -37,6 +38,7 @@ _PRODUCTS = {
     _aten.matmul.default,
     _aten.mm.default,
 }
+_PARTS = {_aten.select.int, _aten.slice.Tensor}
 _MADE_LIKE: dict[Any, Any] = {
     _aten.new_zeros.default: _aten.zeros.default,
     _aten.new_ones.default: _aten.ones.default,
@@ -140,7 +142,9 @@ def _check_product(node: fx.Node, refuse: Refuse) -> None:
     if len(types) > 1:
         names = " and ".join(sorted(name.removeprefix("torch.") for name in types))
         what = f"{node.target} multiplies {names}, which PyTorch does not do"
-        refuse(refused(node, what, "cast one to the type of the other, or give precision='fp32'"))
+        widened = line_where_widened(node)
+        cast = f"at {widened}, which made it wider" if widened else "one to the other's type"
+        refuse(refused(node, what, f"cast {cast}, or give precision='fp32'"))
 
 
 def _check(node: fx.Node, refuse: Refuse) -> None:
@@ -154,9 +158,17 @@ def _check(node: fx.Node, refuse: Refuse) -> None:
         return
     if node.target._schema.is_mutable:
         what = f"the in-place operator {node.target} is not supported"
-        refuse(refused(node, what, "use its out-of-place form", "in-place operator"))
+        refuse(refused(node, what, _cure_in_place(node), "in-place operator"))
     for value in tree_leaves(node.meta.get("val")):
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
         if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
             what = f"the result of {node.target} has a size that depends on the data"
             refuse(refused(node, what, "use a fixed size with a mask", "data-dependent size"))
+
+
+def _cure_in_place(node: fx.Node) -> str:
+    """A part of a tensor (``x[:, 0] = 0``) is written by operators without a form out of place."""
+    written: Any = node.args[0]
+    if written.target in _PARTS:
+        return "make the whole tensor by torch.where or torch.cat instead of writing over a part"
+    return "use its out-of-place form"

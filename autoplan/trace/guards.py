@@ -127,6 +127,22 @@ def refuse_tensor_hooks(refuse: Refuse = refuse_at_once) -> Iterator[None]:
         torch.Tensor.register_hook = original
 
 
+def refuse_packed_sequences(refuse: Refuse = refuse_at_once) -> AbstractContextManager[Any]:
+    """Refuses packed sequences, whose number of steps depends on the data.
+
+    A survey goes on to what PyTorch says of them.
+    """
+    original = torch._VF._pack_padded_sequence  # pyright: ignore
+
+    def pack(*args):
+        what = "pack_padded_sequence makes sizes that depend on the data, which cannot be traced"
+        cure = "run the layer on the padded batch, and mask or gather its outputs by the lengths"
+        refuse(refused_here(what, cure, "data-dependent size"))
+        return original(*args)
+
+    return mock.patch.object(torch._VF, "_pack_padded_sequence", pack, create=True)
+
+
 def unchecked_distributions() -> AbstractContextManager[Any]:
     """Distributions do not look at the values of their parameters, which are not known."""
     return mock.patch.object(Distribution, "_validate_args", False)

@@ -89,8 +89,8 @@ def named_inputs(
     """Name, value and role of every example input, in the order given.
 
     Raises:
-        UnsupportedModelError: more of them than the model takes, or no targets where a loss has
-            them.
+        UnsupportedModelError: more of them than the model takes, names that it does not take, or
+            no targets where a loss has them.
     """
     if isinstance(example_inputs, Mapping):
         keys = [key for key in (TARGETS, "labels") if key in example_inputs]
@@ -99,6 +99,7 @@ def named_inputs(
                 'with a loss_fn the example inputs need the key "targets" (or "labels")'
             )
         targets = keys[0] if with_targets else None
+        _check_names(model, [name for name in example_inputs if name != targets])
         for name, value in example_inputs.items():
             yield name, value, "targets" if name == targets else "keyword"
         return
@@ -140,6 +141,18 @@ def positional_names(model: nn.Module, count: int) -> Sequence[str]:
     return names[:count]
 
 
+def _check_names(model: nn.Module, names: Sequence[str]) -> None:
+    parameters = inspect.signature(model.forward).parameters
+    if any(given.kind is inspect.Parameter.VAR_KEYWORD for given in parameters.values()):
+        return
+    unknown = [name for name in names if name not in parameters]
+    if unknown:
+        raise UnsupportedModelError(
+            f"the example inputs name {unknown[0]!r}, which {type(model).__name__}.forward does not "
+            f"take; it takes {', '.join(parameters)}, each a tensor, number, string or None"
+        )
+
+
 def check_constant(name: str, value: Any) -> None:
     """Refuses what an input that is no tensor cannot be.
 
@@ -148,9 +161,16 @@ def check_constant(name: str, value: Any) -> None:
     """
     if not isinstance(value, CONSTANTS):
         raise UnsupportedModelError(
-            f"input {name!r} is a {type(value).__name__}; "
-            "pass tensors, numbers, strings or None, each as an argument of its own"
+            f"input {name!r} is a {type(value).__name__}; pass tensors, numbers, strings or None, "
+            f"each as an argument of its own{_forward_of(value)}"
         )
+
+
+def _forward_of(value: Any) -> str:
+    """How a forward that takes a dict could take what is in it."""
+    if not isinstance(value, Mapping) or not all(str(key).isidentifier() for key in value):
+        return ""
+    return f": def forward(self, {', '.join(map(str, value))})"
 
 
 def _batch_dim(name: str, value: Any, dims: dict[str, int | None]) -> int | None:

@@ -56,6 +56,16 @@ def _autocast(model, y):
         return model.linear(y)
 
 
+def _clears_a_part(model, y):
+    y[:, 0] = 0
+    return y
+
+
+def _packs(model, y):
+    lengths = torch.ones(len(y), dtype=torch.long)
+    return nn.utils.rnn.pack_padded_sequence(y, lengths, batch_first=True).data
+
+
 def _fails(model, y):
     return y @ torch.ones(3, 3)
 
@@ -69,6 +79,8 @@ CASES = {
     "Straight is a custom torch.autograd.Function": lambda m, y: Straight.apply(y),
     "draws from Python's random": lambda m, y: y * random.random(),
     "in-place operator aten.lgamma_.default": lambda m, y: y.lgamma_(),
+    "torch.where or torch.cat": _clears_a_part,
+    "mask or gather its outputs by the lengths": _packs,
     "running statistics": _batch_norm,
     "no multiple of the batch": _one_more,
     "the number of results, or of their dims, varies": lambda m, y: sum(y.unbind(0)),
@@ -227,6 +239,44 @@ def test_a_model_that_runs_in_float32_only_says_so(dims, message):
     model = Model(lambda m, y: y.view(*dims, -1, 4) @ torch.eye(4).view(*dims, 4, 4))
     with pytest.raises(UnsupportedModelError, match=f"{message}.* give precision='fp32'"):
         capture(model, (torch.randn(4, 4),), dtype=torch.bfloat16)
+
+
+class Positions(nn.Module):
+    def __init__(self, dtype=None):
+        super().__init__()
+        self.register_buffer("table", torch.ones(4))
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x + self.table.to(self.dtype)
+
+
+def test_the_line_that_widened_an_operand_is_named_and_a_cast_there_is_the_cure():
+    def model(dtype):
+        parts = {"positions": Positions(dtype), "last": nn.Linear(4, 4)}
+        return Model(lambda m, y: m.last(m.positions(y).tanh()), **parts)
+
+    line = Positions.forward.__code__.co_firstlineno + 1
+    with pytest.raises(UnsupportedModelError, match=rf"cast at \S+errors.py:{line}, which"):
+        capture(model(None), (torch.randn(4, 4),), dtype=torch.bfloat16)
+    capture(model(torch.bfloat16), (torch.randn(4, 4),), dtype=torch.bfloat16)
+
+
+class Dict(nn.Module):
+    def forward(self, batch):
+        return batch["x"].sum()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (({"x": torch.ones(2), "y": torch.ones(2)},), r"def forward\(self, x, y\)"),
+        ({"x": torch.ones(2)}, r"name 'x', which Dict.forward does not take; it takes batch,"),
+    ],
+)
+def test_a_batch_in_a_dict_is_refused_with_the_arguments_that_it_should_be(inputs, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        capture(Dict(), inputs)
 
 
 def test_packed_sequences_of_transformers_models_are_refused():
