@@ -22,12 +22,14 @@ from autoplan.runtime.layout import Box
 from autoplan.runtime.state import Piece
 
 _DTYPES = {
+    "C128": torch.complex128, "C64": torch.complex64,
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
     "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LENGTH_BYTES = 8
+_LONGEST_NUMBER_BYTES = 16
 _READ_BYTES = 2**22
 
 
@@ -57,7 +59,7 @@ def write_pieces(path: Path, pieces: Iterable[Piece]) -> tuple[int, bytes]:
         offset = end
     header["__metadata__"] = {"pieces": json.dumps(places)}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _LONGEST_NUMBER_BYTES)
     digest = hashlib.sha256()
     with path.open("xb") as file:
         for block in (len(text).to_bytes(_LENGTH_BYTES, "little"), text, *_bytes_of(kept)):

@@ -147,9 +147,10 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
         return
     unknown = [name for name in names if name not in parameters]
     if unknown:
+        forward = f"{type(model).__name__}.forward"
         raise UnsupportedModelError(
-            f"the example inputs name {unknown[0]!r}, which {type(model).__name__}.forward does not "
-            f"take; it takes {', '.join(parameters)}, each a tensor, number, string or None"
+            f"the example inputs name {unknown[0]!r}, which {forward} does not take; "
+            f"it takes {', '.join(parameters)}, each a tensor, number, string or None"
         )
 
 
