@@ -59,10 +59,16 @@ def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
     if isinstance(values, Pins):
         return values
     read: dict[str, int | str] = {}
-    for name, value in (values or {}).items():
+    for name, value in _named(values).items():
         _check_known("pin", name, PIN_NAMES)
         read[name] = _pin(name, value)
     return Pins(**read)  # pyright: ignore[reportArgumentType]
+
+
+def _named(values: Mapping[str, int | str] | None) -> Mapping[str, int | str]:
+    if values is not None and not isinstance(values, Mapping):
+        raise PlanError(f"pins are names with values, as in {{'tp': 2}}, not a {type(values).__name__}")
+    return values or {}
 
 
 def make_question(values: Mapping[str, int | str] | Pins | None) -> Question | None:
@@ -75,6 +81,7 @@ def make_question(values: Mapping[str, int | str] | Pins | None) -> Question | N
         return None
     if isinstance(values, Pins):
         return Question(pins=values)
+    values = _named(values)
     pins = {name: value for name, value in values.items() if not str(name).startswith(PLACE)}
     placed = {n.removeprefix(PLACE): value for n, value in values.items() if n not in pins}
     return Question(pins=make_pins(pins), placements=given_placements(placed))

@@ -163,16 +163,17 @@ class _Pieces:
 
 
 def _buffers(state: TrainingState, model: nn.Module) -> list[_Check]:
-    """Copies of the buffers that any rank's program reads, as numbers of float64.
+    """Copies of the buffers that any rank's program reads, in double precision.
 
     A rank that has no part in one has nothing to say of it.
     """
     found = []
     for name, buffer in model.named_buffers():
         if name in state.layouts:
-            truth = buffer.detach().to(torch.float64, copy=True)
+            double = torch.complex128 if buffer.is_complex() else torch.float64
+            truth = buffer.detach().to(double, copy=True)
             own = state.buffers.get(name)
-            own = truth if own is None else local(own).detach().to(torch.float64, copy=True)
+            own = truth if own is None else local(own).detach().to(double, copy=True)
             found.append(_Check("buffer", name, truth, own))
     return found
 

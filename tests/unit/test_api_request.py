@@ -129,6 +129,12 @@ def test_pins_that_cannot_be(pin: dict[str, int | str], named: str) -> None:
         request.make_pins(pin)
 
 
+@pytest.mark.parametrize("asked", [request.make_pins, request.make_question])
+def test_pins_that_are_no_names_with_values(asked) -> None:
+    with pytest.raises(PlanError, match=r"as in \{'tp': 2\}, not a list"):
+        asked(["tp=2"])
+
+
 def test_unknown_cluster() -> None:
     with pytest.raises(ProfileError, match=r"dgx-h10.*did you mean 'dgx-h100'"):
         request.load_cluster("dgx-h10")

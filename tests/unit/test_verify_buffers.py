@@ -1,4 +1,4 @@
-"""``pm.verify`` compares what a step makes of running statistics."""
+"""``pm.verify`` compares buffers: running statistics behind a step, and complex tables."""
 
 from __future__ import annotations
 
@@ -45,3 +45,25 @@ def test_statistics_that_do_not_move_are_found(fault, wrong: list[str]) -> None:
         ("buffer", name) for name in wrong
     ]
     assert model.norm.num_batches_tracked == 0
+
+
+class Turned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("angles", torch.polar(torch.ones(2), torch.arange(2.0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(self.linear(x).unflatten(-1, (2, 2)))
+        return torch.view_as_real(pairs * self.angles).square().mean()
+
+
+def test_imaginary_parts_that_differ_are_found() -> None:
+    model, x = Turned(), torch.randn(8, 4)
+    graph = capture(model, (x,))
+    plan = make_plan(graph.fingerprint, global_batch=8, regions=greedy_regions(graph, tp=1))
+    pm = parallelize(model, graph, plan)
+    assert pm.verify(model, (x,)).ok
+    model.angles = model.angles.conj().resolve_conj()
+    wrong = [(d.kind, d.name) for d in pm.verify(model, (x,)).differences if not d.ok]
+    assert wrong == [("buffer", "angles")]
