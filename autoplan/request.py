@@ -67,7 +67,9 @@ def make_pins(values: Mapping[str, int | str] | Pins | None) -> Pins:
 
 def _named(values: Mapping[str, int | str] | None) -> Mapping[str, int | str]:
     if values is not None and not isinstance(values, Mapping):
-        raise PlanError(f"pins are names with values, as in {{'tp': 2}}, not a {type(values).__name__}")
+        raise PlanError(
+            f"pins are names with values, as in {{'tp': 2}}, not a {type(values).__name__}"
+        )
     return values or {}
 
 

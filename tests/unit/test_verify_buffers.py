@@ -51,6 +51,7 @@ class Turned(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
+        self.angles: Tensor
         self.register_buffer("angles", torch.polar(torch.ones(2), torch.arange(2.0)))
 
     def forward(self, x: Tensor) -> Tensor:
