@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from autoplan.runtime import torch_private as c10d
@@ -107,7 +108,9 @@ def rank_tensor(axis: AxisGroup, device: torch.device) -> Tensor:
 
 
 def arrived(values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Values whose sums may be under way, once they are there."""
+    """Values whose sums may be under way, once they are there; a process alone awaits none."""
+    if not dist.is_initialized():
+        return tuple(values)
     return tuple(c10d.wait(value) for value in values)
 
 

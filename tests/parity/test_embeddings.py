@@ -160,7 +160,7 @@ def test_bags_that_start_at_offsets_equal_one_device(mode):
 
 def test_gradients_scaled_by_frequency_keep_the_batch_whole():
     model, batch = made("sum")
-    model.table = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", scale_grad_by_freq=True)
+    model.table = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", scale_grad_by_freq=True).double()
     found, mixes = labels_of(model, batch)
     assert found == {"replicate"}
     assert mixes

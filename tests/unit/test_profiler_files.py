@@ -50,11 +50,15 @@ def test_a_measured_profile_keeps_its_machine(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("launch_s = { value = 1e-05", "launch_s = { value = 2e-05", "machine.digest: the figures"),
-        ("launch_s = { value = 1e-05", "launch_s = { value = '1e-5'", "device.launch_s.value"),
+        (
+            "launch_s = { value = 1.1e-05",
+            "launch_s = { value = 2e-05",
+            "machine.digest: the figures",
+        ),
+        ("launch_s = { value = 1.1e-05", "launch_s = { value = '1e-5'", "device.launch_s.value"),
         ("cores = 2", "cores = 0", "machine.cores"),
         ("cores = 2", "cores = 2\nhost = 'x'", "machine.host: unknown field"),
-        ("2026-11-30", "yesterday", "machine.measured_on"),
+        ('measured_on = "2026-11-30"', 'measured_on = "yesterday"', "machine.measured_on"),
         ('torch = "2.13.0"\n', "", "machine.torch"),
     ],
 )
@@ -66,7 +70,7 @@ def test_edited_profiles_are_refused_by_key(old, new, complaint):
 
 
 def test_a_profile_without_its_machine_may_be_edited():
-    text = to_toml(load_facts("cpu-gloo")).replace("value = 1e-05", "value = 2e-05")
+    text = to_toml(load_facts("cpu-gloo")).replace("value = 1.1e-05", "value = 2e-05")
     assert parse(text, where="x").device.launch_s == 2e-05
 
 

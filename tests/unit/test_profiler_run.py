@@ -92,7 +92,7 @@ def test_ctrl_c_keeps_what_was_measured(small, capsys, monkeypatch):
     assert "more: interrupted" in capsys.readouterr().out
     cluster = load(small / "mine.toml")
     assert cluster.provenance["device.workspace_bytes"] == "measured"
-    assert cluster.provenance["device.launch_s"] == "assumed"
+    assert cluster.provenance["intra_node.efficiency"] == "assumed"
     assert not list((small / "cache").rglob("*.toml"))
 
 
