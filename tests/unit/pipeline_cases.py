@@ -102,3 +102,18 @@ def cases(draw, blocking=None, **sizes):
         stages=draw(stage_times(shape.stages)),
         blocking=blocking and shape.schedule != "zbv",
     )
+
+
+def draw_times(data, ranks, seconds):
+    """Times of ranks with a stage each and messages between neighbours."""
+    messages = st.floats(0.0, 0.3)
+    return [
+        StageTimes(
+            forward_s=data.draw(seconds),
+            backward_input_s=data.draw(seconds),
+            backward_weight_s=data.draw(seconds),
+            send_forward_s=data.draw(messages) if rank < ranks - 1 else 0.0,
+            send_backward_s=data.draw(messages) if rank else 0.0,
+        )
+        for rank in range(ranks)
+    ]

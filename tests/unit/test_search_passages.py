@@ -11,6 +11,7 @@ from autoplan.search.pipeline.passages import Passages
 from autoplan.search.pipeline.ranges import Bands
 from cost_models.pipeline import simulate
 from cost_models.schedule_times import StageTimes
+from tests.unit.pipeline_cases import draw_times
 
 _SECONDS = st.floats(0.2, 1.5)
 
@@ -20,16 +21,7 @@ _SECONDS = st.floats(0.2, 1.5)
 def test_a_step_takes_no_less_than_with_any_of_its_ranges(data):
     ranks = data.draw(st.integers(2, 6))
     microbatches = data.draw(st.integers(ranks, 3 * ranks))
-    times = [
-        StageTimes(
-            forward_s=data.draw(_SECONDS),
-            backward_input_s=data.draw(_SECONDS),
-            backward_weight_s=data.draw(_SECONDS),
-            send_forward_s=data.draw(st.floats(0.0, 0.3)) if rank < ranks - 1 else 0.0,
-            send_backward_s=data.draw(st.floats(0.0, 0.3)) if rank else 0.0,
-        )
-        for rank in range(ranks)
-    ]
+    times = draw_times(data, ranks, _SECONDS)
     tails_s = [data.draw(st.floats(0.0, 4.0)) for _ in times]
     assert max(_least_s(times, tails_s, microbatches)) <= _step_s(times, tails_s, microbatches)
 

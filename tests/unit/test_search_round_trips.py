@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from autoplan.search.pipeline.trips import GROUP, Trips
 from cost_models.pipeline import simulate
 from cost_models.schedule_times import StageTimes
+from tests.unit.pipeline_cases import draw_times
 
 _SECONDS = st.floats(0.5, 1.5)
 
@@ -20,16 +21,7 @@ def test_a_step_fits_what_its_simulation_takes(data):
     what each rank takes alone."""
     ranks = data.draw(st.integers(2, GROUP + 3))
     microbatches = data.draw(st.integers(ranks, 6 * ranks))
-    times = [
-        StageTimes(
-            forward_s=data.draw(_SECONDS),
-            backward_input_s=data.draw(_SECONDS),
-            backward_weight_s=data.draw(_SECONDS),
-            send_forward_s=data.draw(st.floats(0.0, 0.3)) if rank < ranks - 1 else 0.0,
-            send_backward_s=data.draw(st.floats(0.0, 0.3)) if rank else 0.0,
-        )
-        for rank in range(ranks)
-    ]
+    times = draw_times(data, ranks, _SECONDS)
     step_s = max(
         simulate("1f1b", times, microbatches, ranks, blocking_sends=False).last_backward_end_s
     )

@@ -23,6 +23,7 @@ from autoplan.search.pipeline.partition import Partition, partition
 from autoplan.search.pipeline.range_rows import RangeRows
 from autoplan.search.pipeline.range_tables import RangeTables
 from autoplan.search.pipeline.ranges import Bands
+from autoplan.search.pipeline.rank_memory import ROUNDING_BYTES
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.pipeline.room import late_parts, steps_fit
 from autoplan.search.pipeline.whole import WholeCosts
@@ -30,7 +31,6 @@ from autoplan.search.pipeline.whole import WholeCosts
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 _APART = 0.95
-_ROUNDING_BYTES = 0.5
 
 
 class Bounds:
@@ -171,7 +171,7 @@ class Bounds:
             self._held = self._held or [self.rows.held()]
             self._fits = self._tables.allowed & self._tables.of(self._steps_fit)
             for held in self._held:
-                self._fits = self._fits & (self._tables.over(held) <= _ROUNDING_BYTES)
+                self._fits = self._fits & (self._tables.over(held) <= ROUNDING_BYTES)
         return self._fits
 
     @cached_property

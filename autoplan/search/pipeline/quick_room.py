@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from autoplan.search.pipeline.family import Family
 from autoplan.search.pipeline.loads import Unit
-from autoplan.search.pipeline.rank_memory import RankMemory
+from autoplan.search.pipeline.rank_memory import ROUNDING_BYTES, RankMemory
 from autoplan.search.pipeline.rank_rates import RankRates
 from autoplan.search.regions.column import Menu, Prices
 
 Floats = npt.NDArray[np.float64]
 _STEP = math.log(1.2)
-_ROUNDING_BYTES = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class QuickRoom:
             return True
         held = rates.all_held(of_blocks=True)
         least = np.min([self._least_bytes(key, held, memory) for key in self._blocks], axis=0)
-        most = (self._room_bytes(memory) + _ROUNDING_BYTES) // least
+        most = (self._room_bytes(memory) + ROUNDING_BYTES) // least
         most = np.minimum(most, self._most_stepped(memory))
         total = sum(self.family.counts[key] for key in self._blocks)
         return bool(most.sum() >= total and (most >= rates.row.fewest_blocks).all())
@@ -55,7 +54,7 @@ class QuickRoom:
         units = [self.family.elements[key].least for key in self._blocks]
         held = min(map(memory.held_bytes, units))
         passing = min(map(memory.passing_in_step_bytes, units))
-        room = memory.limit_bytes - memory.fixed_bytes + _ROUNDING_BYTES
+        room = memory.limit_bytes - memory.fixed_bytes + ROUNDING_BYTES
         if not held:
             return math.inf
         return max(room // (held + passing), (room - memory.most_step_bytes) // held)

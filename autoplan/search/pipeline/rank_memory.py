@@ -39,6 +39,9 @@ from cost_models.memory import (
 IN_FLIGHT_UNITS = 2
 """Units (blocks, or the root) whose gathered weights are whole at a time."""
 
+ROUNDING_BYTES = 0.5
+"""By which sums of bytes may be above a limit that they meet exactly."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankMemory:

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from autoplan.search.pipeline.item_prices import Elements
 from autoplan.search.pipeline.model import Model
 from autoplan.search.pipeline.range_ends import largest
+from autoplan.search.pipeline.rank_memory import ROUNDING_BYTES
 from autoplan.search.pipeline.whole import WholeCosts
 from autoplan.search.regions.column import Prices
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-_ROUNDING_BYTES = 0.5
 _ANYTHING_BYTES = 2.0**60
 
 
@@ -143,7 +143,7 @@ def steps_fit(costs: WholeCosts, model: Model) -> Bools:
     held = _Units(costs, model, lambda of: memory.held_bytes(of.least)).all()
     passing = _Units(costs, model, lambda of: memory.passing_in_step_bytes(of.least)).all()
     room = memory.limit_bytes - memory.fixed_bytes - _apart_bytes(costs)
-    return held + np.minimum(passing, memory.most_step_bytes) <= room + _ROUNDING_BYTES
+    return held + np.minimum(passing, memory.most_step_bytes) <= room + ROUNDING_BYTES
 
 
 def _least_of_blocks(costs: WholeCosts, values: Sequence[float]) -> Floats:
